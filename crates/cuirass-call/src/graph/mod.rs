@@ -1,0 +1,4 @@
+//! Graphs: capture (`builder`), definitions.
+
+pub mod builder;
+pub mod definition;

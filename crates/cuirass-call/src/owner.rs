@@ -1,0 +1,83 @@
+//! The one owner of driver handles, with the one `Drop` for them in the workspace.
+
+use crate::status::code;
+use cuirass_fault::Failure;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A kind of handle: how it is called and how it is given back.
+pub trait Kind: Sized + 'static {
+    /// What it is called in a report: "a stream".
+    const NAME: &'static str;
+    /// The driver's handle.
+    type Raw: Copy;
+    /// What the handle needs as long as it lives.
+    type Parent;
+
+    /// Gives the handle back. Called once; whatever it returns, the handle is spent: a destroy may return an older,
+    /// asynchronous error after having worked, so that it is never called again.
+    fn release(raw: Self::Raw, parent: &Self::Parent) -> Result<(), Failure>;
+}
+
+/// A handle and what it needs. Dropped or closed, the handle is given back, once.
+pub struct Owned<K: Kind> {
+    raw: K::Raw,
+    spent: AtomicBool,
+    parent: K::Parent,
+}
+
+// SAFETY: [opaque-handle] a driver handle is a token without thread affinity, and every handle may be used and given
+// back from any thread; the parent has to promise the same for itself.
+unsafe impl<K: Kind> Send for Owned<K> where K::Parent: Send + Sync {}
+// SAFETY: [opaque-handle] as above.
+unsafe impl<K: Kind> Sync for Owned<K> where K::Parent: Send + Sync {}
+
+impl<K: Kind> Owned<K> {
+    /// Takes charge of a handle that the driver has just made.
+    pub fn new(raw: K::Raw, parent: K::Parent) -> Owned<K> {
+        Owned { raw, spent: AtomicBool::new(false), parent }
+    }
+
+    /// The handle.
+    #[inline]
+    pub fn raw(&self) -> K::Raw {
+        self.raw
+    }
+
+    /// What it needs.
+    #[inline]
+    pub fn parent(&self) -> &K::Parent {
+        &self.parent
+    }
+
+    /// Gives the handle back and returns what the driver said. The handle is spent, whatever that was.
+    pub fn close(self) -> Result<(), Failure> {
+        self.release()
+    }
+
+    /// Leaves the handle to somebody else: it is not given back here.
+    pub fn disown(&self) -> K::Raw {
+        self.spent.store(true, Ordering::Release);
+        self.raw
+    }
+
+    fn release(&self) -> Result<(), Failure> {
+        if self.spent.swap(true, Ordering::AcqRel) { Ok(()) } else { K::release(self.raw, &self.parent) }
+    }
+}
+
+impl<K: Kind> Drop for Owned<K> {
+    fn drop(&mut self) {
+        if let Err(failure) = self.release() {
+            report_release::<K>(failure);
+        }
+    }
+}
+
+/// Reports a failed release. That the driver is shutting down is an answer.
+pub fn report_release<K: Kind>(failure: Failure) {
+    if failure.status() == Some(code::DEINITIALIZED) {
+        failure.answered();
+    } else {
+        failure.report(&format!("releasing {}", K::NAME));
+    }
+}

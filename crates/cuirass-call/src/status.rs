@@ -1,0 +1,141 @@
+//! Where failures are made: a status that is not success becomes a [`Failure`] with everything known at the call.
+
+use crate::load;
+use crate::table::{NOT_CALLED, Table, driver, nvrtc};
+use cuirass_fault::{Cause, Facts, Failure, Library, Status};
+use std::borrow::Cow;
+use std::fmt;
+
+/// The statuses after which `cuda.h` says that the process must be terminated to use CUDA again.
+pub const STICKY: [u32; 13] = [226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
+
+/// Makes the failure of a call.
+#[cold]
+#[inline(never)]
+pub fn failed<const N: usize>(table: &'static Table<N>, at: usize, code: u32, subject: fmt::Arguments<'_>) -> Failure {
+    let info = &table.info[at];
+    let mut facts = Facts {
+        cause: Cause::Status,
+        library: Some(info.library),
+        call: info.name,
+        status: None,
+        subject: subject.to_string(),
+        log: None,
+        notes: Vec::new(),
+    };
+    if code == NOT_CALLED {
+        match table.absence(at) {
+            Some(absence) => facts.cause = Cause::Absent(absence),
+            None => return Failure::internal(format_args!("{} was refused, and is there", info.name)),
+        }
+    } else {
+        facts.status = Some(describe(info.library, code));
+    }
+    Failure::new(facts)
+}
+
+/// A status with its name and the library's own description.
+pub fn describe(library: Library, code: u32) -> Status {
+    let known = match library {
+        Library::Driver => driver::status_name(code),
+        _ => nvrtc::status_name(code),
+    };
+    let name = match known {
+        Some(name) => Cow::Borrowed(name),
+        None if library == Library::Driver => Cow::Owned(format!("CUDA_ERROR_{code}")),
+        None => Cow::Owned(format!("NVRTC_ERROR_{code}")),
+    };
+    let description = load::description(library, code).map_or(Cow::Borrowed("no description"), Cow::Owned);
+    Status { code, name, description, sticky: library == Library::Driver && STICKY.contains(&code) }
+}
+
+/// The pointer of an entry, as what it is: `entry!(cuStreamQuery)(stream)`.
+macro_rules! entry {
+    ($name:ident in $table:ident :: $static:ident) => {
+        std::mem::transmute::<*mut (), crate::table::$table::pointer::$name>(
+            crate::table::$table::$static.entry(crate::table::$table::at::$name),
+        )
+    };
+}
+
+/// One driver call: `driver_call!(entry!(cuCtxSetCurrent), (context), "context {context:p}")`, a `Result<(), Failure>`.
+///
+/// With `answers NAME` after the arguments, that status is an answer and builds no failure: the call is then a
+/// `Result<bool, Failure>`, false where it gave that answer.
+macro_rules! driver_call {
+    (entry!($name:ident), ($($argument:expr),* $(,)?), answers $answer:ident, $($subject:tt)+) => {{
+        // SAFETY: [entry-signature] as below.
+        let code = unsafe { crate::status::entry!($name in driver::DRIVER)($($argument),*) }.0;
+        match code {
+            0 => Ok(true),
+            crate::status::code::$answer => Ok(false),
+            code => Err(crate::status::failed(
+                &crate::table::driver::DRIVER,
+                crate::table::driver::at::$name,
+                code,
+                format_args!($($subject)+),
+            )),
+        }
+    }};
+    (entry!($name:ident), ($($argument:expr),* $(,)?), $($subject:tt)+) => {{
+        // SAFETY: [entry-signature] the entry holds this call or its stub; the arguments are what the seam's
+        // function promises of them.
+        let code = unsafe { crate::status::entry!($name in driver::DRIVER)($($argument),*) }.0;
+        if code == 0 {
+            Ok(())
+        } else {
+            Err(crate::status::failed(
+                &crate::table::driver::DRIVER,
+                crate::table::driver::at::$name,
+                code,
+                format_args!($($subject)+),
+            ))
+        }
+    }};
+}
+
+/// One compiler call, as [`driver_call!`].
+macro_rules! compiler_call {
+    (entry!($name:ident), ($($argument:expr),* $(,)?), $($subject:tt)+) => {{
+        // SAFETY: [entry-signature] as for `driver_call!`.
+        let code = unsafe { crate::status::entry!($name in nvrtc::NVRTC)($($argument),*) }.0;
+        if code == 0 {
+            Ok(())
+        } else {
+            Err(crate::status::failed(
+                &crate::table::nvrtc::NVRTC,
+                crate::table::nvrtc::at::$name,
+                code,
+                format_args!($($subject)+),
+            ))
+        }
+    }};
+}
+
+pub(crate) use {compiler_call, driver_call, entry};
+
+/// The statuses that the seam tells apart, by CUDA's own names.
+pub mod code {
+    /// `CUDA_ERROR_INVALID_VALUE`
+    pub const INVALID_VALUE: u32 = 1;
+    /// `CUDA_ERROR_OUT_OF_MEMORY`
+    pub const OUT_OF_MEMORY: u32 = 2;
+    /// `CUDA_ERROR_NOT_INITIALIZED`
+    pub const NOT_INITIALIZED: u32 = 3;
+    /// `CUDA_ERROR_DEINITIALIZED`
+    pub const DEINITIALIZED: u32 = 4;
+    /// `CUDA_ERROR_NO_DEVICE`
+    pub const NO_DEVICE: u32 = 100;
+    /// `CUDA_ERROR_INVALID_CONTEXT`
+    pub const INVALID_CONTEXT: u32 = 201;
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU`
+    pub const NO_BINARY_FOR_GPU: u32 = 209;
+    /// `CUDA_ERROR_INVALID_HANDLE`
+    pub const INVALID_HANDLE: u32 = 400;
+    /// `CUDA_ERROR_NOT_FOUND`
+    pub const NOT_FOUND: u32 = 500;
+    /// `CUDA_ERROR_NOT_READY`
+    pub const NOT_READY: u32 = 600;
+    /// `CUDA_ERROR_NOT_SUPPORTED`
+    pub const NOT_SUPPORTED: u32 = 801;
+}

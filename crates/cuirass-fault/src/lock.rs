@@ -1,0 +1,73 @@
+//! The locks of cuirass: a mutex that counts, in debug builds, how many of them a thread holds.
+//!
+//! Whoever holds one never takes the GIL, makes a report, or runs a release that might do either.
+//! [`assert_none_held`] says so at each such place.
+
+use std::ops::{Deref, DerefMut};
+
+#[cfg(debug_assertions)]
+thread_local! {
+    // No destructor: it is read while a thread ends.
+    static HELD: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Asserts, in debug builds, that this thread holds no cuirass lock.
+///
+/// # Panics
+/// In debug builds only, when it holds one: a mistake in cuirass that the tests must see.
+pub fn assert_none_held(what: &str) {
+    #[cfg(debug_assertions)]
+    if !std::thread::panicking() {
+        HELD.with(|held| assert_eq!(held.get(), 0, "{what} with a cuirass lock held"));
+    }
+    #[cfg(not(debug_assertions))]
+    let _: &str = what;
+}
+
+/// A mutex whose holders are counted in debug builds. It is not poisoned by a panic.
+#[derive(Default)]
+pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+/// Holds a [`Mutex`].
+pub struct Guard<'a, T>(parking_lot::MutexGuard<'a, T>);
+
+impl<T> Mutex<T> {
+    /// A mutex around a value.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(parking_lot::const_mutex(value))
+    }
+
+    /// Waits for the lock.
+    pub fn lock(&self) -> Guard<'_, T> {
+        let guard = self.0.lock();
+        #[cfg(debug_assertions)]
+        HELD.with(|held| held.set(held.get() + 1));
+        Guard(guard)
+    }
+
+    /// The value, from the only owner.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        HELD.with(|held| held.set(held.get() - 1));
+    }
+}

@@ -1,0 +1,159 @@
+//! Lane loops: how a function of values becomes a function of warps.
+//!
+//! The first form of each computes every lane and keeps those of the mask, which the compiler
+//! turns into vector code; it is for cheap functions that cannot fail. The `each_` forms compute
+//! only the lanes of the mask, for functions that are long.
+
+use crate::code::{Args, NONE};
+use crate::frame::{FULL, Frame, LANES, Reg};
+
+#[inline(always)]
+fn put<D: Reg>(frame: &mut Frame, d: u32, m: u32, t: &[D; LANES]) {
+    let d = &mut D::file_mut(frame)[d as usize];
+    if m == FULL {
+        *d = *t;
+    } else {
+        for i in 0..LANES {
+            d[i] = if m >> i & 1 != 0 { t[i] } else { d[i] };
+        }
+    }
+}
+
+#[inline(always)]
+fn get<A: Reg>(frame: &Frame, a: u32) -> [A; LANES] {
+    A::file(frame)[a as usize]
+}
+
+#[inline(always)]
+pub(crate) fn un<A: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A) -> D) {
+    let a: [A; LANES] = get(fr, x.a);
+    let mut t = [D::default(); LANES];
+    for i in 0..LANES {
+        t[i] = f(a[i]);
+    }
+    put(fr, x.d, m, &t);
+}
+
+#[inline(always)]
+pub(crate) fn bin<A: Reg, B: Reg, D: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    f: impl Fn(A, B) -> D,
+) {
+    let a: [A; LANES] = get(fr, x.a);
+    let b: [B; LANES] = get(fr, x.b);
+    let mut t = [D::default(); LANES];
+    for i in 0..LANES {
+        t[i] = f(a[i], b[i]);
+    }
+    put(fr, x.d, m, &t);
+}
+
+#[inline(always)]
+pub(crate) fn ter<A: Reg, B: Reg, C: Reg, D: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    f: impl Fn(A, B, C) -> D,
+) {
+    let a: [A; LANES] = get(fr, x.a);
+    let b: [B; LANES] = get(fr, x.b);
+    let c: [C; LANES] = get(fr, x.c);
+    let mut t = [D::default(); LANES];
+    for i in 0..LANES {
+        t[i] = f(a[i], b[i], c[i]);
+    }
+    put(fr, x.d, m, &t);
+}
+
+#[inline(always)]
+pub(crate) fn quad<A: Reg, B: Reg, C: Reg, E: Reg, D: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    f: impl Fn(A, B, C, E) -> D,
+) {
+    let a: [A; LANES] = get(fr, x.a);
+    let b: [B; LANES] = get(fr, x.b);
+    let c: [C; LANES] = get(fr, x.c);
+    let e: [E; LANES] = get(fr, x.f);
+    let mut t = [D::default(); LANES];
+    for i in 0..LANES {
+        t[i] = f(a[i], b[i], c[i], e[i]);
+    }
+    put(fr, x.d, m, &t);
+}
+
+#[inline(always)]
+fn lanes(m: u32) -> impl Iterator<Item = usize> {
+    let mut left = m;
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let i = left.trailing_zeros() as usize;
+        left &= left - 1;
+        Some(i)
+    })
+}
+
+#[inline(always)]
+pub(crate) fn each_un<A: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, u32) -> D) {
+    for i in lanes(m) {
+        let v = f(A::file(fr)[x.a as usize][i], x.flags);
+        D::file_mut(fr)[x.d as usize][i] = v;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn each_bin<A: Reg, B: Reg, D: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    f: impl Fn(A, B, u32) -> D,
+) {
+    for i in lanes(m) {
+        let v = f(A::file(fr)[x.a as usize][i], B::file(fr)[x.b as usize][i], x.flags);
+        D::file_mut(fr)[x.d as usize][i] = v;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn each_ter<A: Reg, B: Reg, C: Reg, D: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    f: impl Fn(A, B, C, u32) -> D,
+) {
+    for i in lanes(m) {
+        let v = f(
+            A::file(fr)[x.a as usize][i],
+            B::file(fr)[x.b as usize][i],
+            C::file(fr)[x.c as usize][i],
+            x.flags,
+        );
+        D::file_mut(fr)[x.d as usize][i] = v;
+    }
+}
+
+/// The lanes for which `f` holds, as a mask.
+#[inline(always)]
+pub(crate) fn mask_of<A: Reg, B: Reg>(fr: &Frame, x: &Args, f: impl Fn(A, B) -> bool) -> u32 {
+    let a: [A; LANES] = get(fr, x.a);
+    let b: [B; LANES] = get(fr, x.b);
+    let mut t = [0u32; LANES];
+    for i in 0..LANES {
+        t[i] = if f(a[i], b[i]) { 1 << i } else { 0 };
+    }
+    t.iter().fold(0, |all, bit| all | bit)
+}
+
+/// Writes a predicate, and its complement where asked.
+#[inline(always)]
+pub(crate) fn put_p(fr: &mut Frame, p: u32, m: u32, value: u32) {
+    if p != NONE {
+        let p = &mut fr.p[p as usize];
+        *p = (*p & !m) | (value & m);
+    }
+}
