@@ -316,19 +316,20 @@ pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: ::std::os::raw
 /// # Safety
 /// As `cuda.h` says of `cuCtxCreate_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate_v2(
     pctx: *mut CUcontext,
     flags: ::std::os::raw::c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuCtxCreate_v2")
+    gate::call("cuCtxCreate_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxCreate_v2(FromC::from_c(pctx), FromC::from_c(flags), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxCreate_v3`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate_v3(
     pctx: *mut CUcontext,
@@ -337,12 +338,22 @@ pub unsafe extern "C" fn cuCtxCreate_v3(
     flags: ::std::os::raw::c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuCtxCreate_v3")
+    gate::call("cuCtxCreate_v3", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::context::cuCtxCreate_v3(
+                FromC::from_c(pctx),
+                FromC::from_c(paramsArray),
+                FromC::from_c(numParams),
+                FromC::from_c(flags),
+                FromC::from_c(dev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxCreate_v4`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate_v4(
     pctx: *mut CUcontext,
@@ -350,23 +361,37 @@ pub unsafe extern "C" fn cuCtxCreate_v4(
     flags: ::std::os::raw::c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuCtxCreate_v4")
+    gate::call("cuCtxCreate_v4", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::context::cuCtxCreate_v4(
+                FromC::from_c(pctx),
+                FromC::from_c(ctxCreateParams),
+                FromC::from_c(flags),
+                FromC::from_c(dev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxDestroy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxDestroy")
+    gate::call("cuCtxDestroy", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxDestroy(FromC::from_c(ctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxDestroy_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxDestroy_v2")
+    gate::call("cuCtxDestroy_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxDestroy_v2(FromC::from_c(ctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxDetach`.
@@ -403,26 +428,32 @@ pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgre
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetApiVersion`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuCtxGetApiVersion")
+    gate::call("cuCtxGetApiVersion", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetApiVersion(FromC::from_c(ctx), FromC::from_c(version)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetCacheConfig`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
-    gate::not_simulated("cuCtxGetCacheConfig")
+    gate::call("cuCtxGetCacheConfig", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetCacheConfig(FromC::from_c(pconfig)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetCurrent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxGetCurrent")
+    gate::call("cuCtxGetCurrent", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetCurrent(FromC::from_c(pctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetDevResource`.
@@ -439,18 +470,22 @@ pub unsafe extern "C" fn cuCtxGetDevResource(
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetDevice`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
-    gate::not_simulated("cuCtxGetDevice")
+    gate::call("cuCtxGetDevice", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetDevice(FromC::from_c(device)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetDevice_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxGetDevice_v2")
+    gate::call("cuCtxGetDevice_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetDevice_v2(FromC::from_c(device), FromC::from_c(ctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetExecAffinity`.
@@ -466,157 +501,200 @@ pub unsafe extern "C" fn cuCtxGetExecAffinity(
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuCtxGetFlags")
+    gate::call("cuCtxGetFlags", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetFlags(FromC::from_c(flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetId`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctxId: *mut ::std::os::raw::c_ulonglong) -> CUresult {
-    gate::not_simulated("cuCtxGetId")
+    gate::call("cuCtxGetId", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetId(FromC::from_c(ctx), FromC::from_c(ctxId)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetLimit`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
-    gate::not_simulated("cuCtxGetLimit")
+    gate::call("cuCtxGetLimit", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetLimit(FromC::from_c(pvalue), FromC::from_c(limit)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetSharedMemConfig`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -> CUresult {
-    gate::not_simulated("cuCtxGetSharedMemConfig")
+    gate::call("cuCtxGetSharedMemConfig", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxGetSharedMemConfig(FromC::from_c(pConfig)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetStreamPriorityRange`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
     leastPriority: *mut ::std::os::raw::c_int,
     greatestPriority: *mut ::std::os::raw::c_int,
 ) -> CUresult {
-    gate::not_simulated("cuCtxGetStreamPriorityRange")
+    gate::call("cuCtxGetStreamPriorityRange", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::context::cuCtxGetStreamPriorityRange(
+                FromC::from_c(leastPriority),
+                FromC::from_c(greatestPriority),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxPopCurrent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxPopCurrent")
+    gate::call("cuCtxPopCurrent", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxPopCurrent(FromC::from_c(pctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxPopCurrent_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxPopCurrent_v2")
+    gate::call("cuCtxPopCurrent_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxPopCurrent_v2(FromC::from_c(pctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxPushCurrent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxPushCurrent")
+    gate::call("cuCtxPushCurrent", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxPushCurrent(FromC::from_c(ctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxPushCurrent_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxPushCurrent_v2")
+    gate::call("cuCtxPushCurrent_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxPushCurrent_v2(FromC::from_c(ctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxRecordEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
-    gate::not_simulated("cuCtxRecordEvent")
+    gate::call("cuCtxRecordEvent", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxRecordEvent(FromC::from_c(hCtx), FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxResetPersistingL2Cache`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
-    gate::not_simulated("cuCtxResetPersistingL2Cache")
+    gate::call("cuCtxResetPersistingL2Cache", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxResetPersistingL2Cache() }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSetCacheConfig`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
-    gate::not_simulated("cuCtxSetCacheConfig")
+    gate::call("cuCtxSetCacheConfig", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxSetCacheConfig(FromC::from_c(config)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSetCurrent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxSetCurrent")
+    gate::call("cuCtxSetCurrent", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxSetCurrent(FromC::from_c(ctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSetFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetFlags(flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuCtxSetFlags")
+    gate::call("cuCtxSetFlags", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxSetFlags(FromC::from_c(flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSetLimit`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
-    gate::not_simulated("cuCtxSetLimit")
+    gate::call("cuCtxSetLimit", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxSetLimit(FromC::from_c(limit), FromC::from_c(value)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSetSharedMemConfig`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
-    gate::not_simulated("cuCtxSetSharedMemConfig")
+    gate::call("cuCtxSetSharedMemConfig", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxSetSharedMemConfig(FromC::from_c(config)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSynchronize`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    gate::not_simulated("cuCtxSynchronize")
+    gate::call("cuCtxSynchronize", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxSynchronize() }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSynchronize_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
-    gate::not_simulated("cuCtxSynchronize_v2")
+    gate::call("cuCtxSynchronize_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxSynchronize_v2(FromC::from_c(ctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxWaitEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
-    gate::not_simulated("cuCtxWaitEvent")
+    gate::call("cuCtxWaitEvent", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuCtxWaitEvent(FromC::from_c(hCtx), FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDestroyExternalMemory`.
@@ -691,45 +769,61 @@ pub unsafe extern "C" fn cuDeviceCanAccessPeer(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceComputeCapability`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceComputeCapability(
     major: *mut ::std::os::raw::c_int,
     minor: *mut ::std::os::raw::c_int,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuDeviceComputeCapability")
+    gate::call("cuDeviceComputeCapability", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::device::cuDeviceComputeCapability(
+                FromC::from_c(major),
+                FromC::from_c(minor),
+                FromC::from_c(dev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGet`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: ::std::os::raw::c_int) -> CUresult {
-    gate::not_simulated("cuDeviceGet")
+    gate::call("cuDeviceGet", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceGet(FromC::from_c(device), FromC::from_c(ordinal)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(
     pi: *mut ::std::os::raw::c_int,
     attrib: CUdevice_attribute,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuDeviceGetAttribute")
+    gate::call("cuDeviceGetAttribute", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::device::cuDeviceGetAttribute(FromC::from_c(pi), FromC::from_c(attrib), FromC::from_c(dev))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetByPCIBusId`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetByPCIBusId(
     dev: *mut CUdevice,
     pciBusId: *const ::std::os::raw::c_char,
 ) -> CUresult {
-    gate::not_simulated("cuDeviceGetByPCIBusId")
+    gate::call("cuDeviceGetByPCIBusId", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceGetByPCIBusId(FromC::from_c(dev), FromC::from_c(pciBusId)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetCliqueCount`.
@@ -754,10 +848,12 @@ pub unsafe extern "C" fn cuDeviceGetCliqueInfo(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetCount`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut ::std::os::raw::c_int) -> CUresult {
-    gate::not_simulated("cuDeviceGetCount")
+    gate::call("cuDeviceGetCount", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceGetCount(FromC::from_c(count)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetDefaultMemPool`.
@@ -827,14 +923,18 @@ pub unsafe extern "C" fn cuDeviceGetHostAtomicCapabilities(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetLuid`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetLuid(
     luid: *mut ::std::os::raw::c_char,
     deviceNodeMask: *mut ::std::os::raw::c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuDeviceGetLuid")
+    gate::call("cuDeviceGetLuid", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::device::cuDeviceGetLuid(FromC::from_c(luid), FromC::from_c(deviceNodeMask), FromC::from_c(dev))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetMemPool`.
@@ -847,14 +947,16 @@ pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevi
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetName`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(
     name: *mut ::std::os::raw::c_char,
     len: ::std::os::raw::c_int,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuDeviceGetName")
+    gate::call("cuDeviceGetName", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceGetName(FromC::from_c(name), FromC::from_c(len), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetNvSciSyncAttributes`.
@@ -898,14 +1000,18 @@ pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetPCIBusId`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(
     pciBusId: *mut ::std::os::raw::c_char,
     len: ::std::os::raw::c_int,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated("cuDeviceGetPCIBusId")
+    gate::call("cuDeviceGetPCIBusId", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::device::cuDeviceGetPCIBusId(FromC::from_c(pciBusId), FromC::from_c(len), FromC::from_c(dev))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetProperties`.
@@ -931,18 +1037,22 @@ pub unsafe extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetUuid`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDeviceGetUuid")
+    gate::call("cuDeviceGetUuid", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceGetUuid(FromC::from_c(uuid), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetUuid_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDeviceGetUuid_v2")
+    gate::call("cuDeviceGetUuid_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceGetUuid_v2(FromC::from_c(uuid), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGraphMemTrim`.
@@ -955,70 +1065,92 @@ pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxGetState`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
     dev: CUdevice,
     flags: *mut ::std::os::raw::c_uint,
     active: *mut ::std::os::raw::c_int,
 ) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxGetState")
+    gate::call("cuDevicePrimaryCtxGetState", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::context::cuDevicePrimaryCtxGetState(
+                FromC::from_c(dev),
+                FromC::from_c(flags),
+                FromC::from_c(active),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxRelease`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxRelease")
+    gate::call("cuDevicePrimaryCtxRelease", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuDevicePrimaryCtxRelease(FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxRelease_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxRelease_v2")
+    gate::call("cuDevicePrimaryCtxRelease_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuDevicePrimaryCtxRelease_v2(FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxReset`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxReset")
+    gate::call("cuDevicePrimaryCtxReset", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuDevicePrimaryCtxReset(FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxReset_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxReset_v2")
+    gate::call("cuDevicePrimaryCtxReset_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuDevicePrimaryCtxReset_v2(FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxRetain`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxRetain")
+    gate::call("cuDevicePrimaryCtxRetain", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuDevicePrimaryCtxRetain(FromC::from_c(pctx), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxSetFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxSetFlags")
+    gate::call("cuDevicePrimaryCtxSetFlags", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuDevicePrimaryCtxSetFlags(FromC::from_c(dev), FromC::from_c(flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxSetFlags_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuDevicePrimaryCtxSetFlags_v2")
+    gate::call("cuDevicePrimaryCtxSetFlags_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::context::cuDevicePrimaryCtxSetFlags_v2(FromC::from_c(dev), FromC::from_c(flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceRegisterAsyncNotification`.
@@ -1064,10 +1196,12 @@ pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut ::std::os::raw::c_uint, de
 /// # Safety
 /// As `cuda.h` says of `cuDeviceTotalMem_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
-    gate::not_simulated("cuDeviceTotalMem_v2")
+    gate::call("cuDeviceTotalMem_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceTotalMem_v2(FromC::from_c(bytes), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceUnregisterAsyncNotification`.
@@ -1083,86 +1217,124 @@ pub unsafe extern "C" fn cuDeviceUnregisterAsyncNotification(
 /// # Safety
 /// As `cuda.h` says of `cuDriverGetVersion`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(driverVersion: *mut ::std::os::raw::c_int) -> CUresult {
-    gate::not_simulated("cuDriverGetVersion")
+    gate::call("cuDriverGetVersion", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::driver::cuDriverGetVersion(FromC::from_c(driverVersion)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(phEvent: *mut CUevent, Flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuEventCreate")
+    gate::call("cuEventCreate", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::event::cuEventCreate(FromC::from_c(phEvent), FromC::from_c(Flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventDestroy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy(hEvent: CUevent) -> CUresult {
-    gate::not_simulated("cuEventDestroy")
+    gate::call("cuEventDestroy", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::event::cuEventDestroy(FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventDestroy_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
-    gate::not_simulated("cuEventDestroy_v2")
+    gate::call("cuEventDestroy_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::event::cuEventDestroy_v2(FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventElapsedTime`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
-    gate::not_simulated("cuEventElapsedTime")
+    gate::call("cuEventElapsedTime", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::event::cuEventElapsedTime(
+                FromC::from_c(pMilliseconds),
+                FromC::from_c(hStart),
+                FromC::from_c(hEnd),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventElapsedTime_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
-    gate::not_simulated("cuEventElapsedTime_v2")
+    gate::call("cuEventElapsedTime_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::event::cuEventElapsedTime_v2(
+                FromC::from_c(pMilliseconds),
+                FromC::from_c(hStart),
+                FromC::from_c(hEnd),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventQuery`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
-    gate::not_simulated("cuEventQuery")
+    gate::call("cuEventQuery", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::event::cuEventQuery(FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventRecord`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
-    gate::not_simulated("cuEventRecord")
+    gate::call("cuEventRecord", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::event::cuEventRecord(FromC::from_c(hEvent), FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventRecordWithFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecordWithFlags(
     hEvent: CUevent,
     hStream: CUstream,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated("cuEventRecordWithFlags")
+    gate::call("cuEventRecordWithFlags", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::event::cuEventRecordWithFlags(
+                FromC::from_c(hEvent),
+                FromC::from_c(hStream),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuEventSynchronize`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
-    gate::not_simulated("cuEventSynchronize")
+    gate::call("cuEventSynchronize", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::event::cuEventSynchronize(FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuExternalMemoryGetMappedBuffer`.
@@ -1204,13 +1376,15 @@ pub unsafe extern "C" fn cuFabricCpyBatchAsync(
 /// # Safety
 /// As `cuda.h` says of `cuFlushGPUDirectRDMAWrites`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFlushGPUDirectRDMAWrites(
     target: CUflushGPUDirectRDMAWritesTarget,
     scope: CUflushGPUDirectRDMAWritesScope,
 ) -> CUresult {
-    gate::not_simulated("cuFlushGPUDirectRDMAWrites")
+    gate::call("cuFlushGPUDirectRDMAWrites", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::driver::cuFlushGPUDirectRDMAWrites(FromC::from_c(target), FromC::from_c(scope)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncGetAttribute`.
@@ -1329,34 +1503,39 @@ pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: ::std::os
 /// # Safety
 /// As `cuda.h` says of `cuGetErrorName`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const ::std::os::raw::c_char) -> CUresult {
-    gate::not_simulated("cuGetErrorName")
+    gate::call("cuGetErrorName", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::driver::cuGetErrorName(FromC::from_c(error), FromC::from_c(pStr)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGetErrorString`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const ::std::os::raw::c_char) -> CUresult {
-    gate::not_simulated("cuGetErrorString")
+    gate::call("cuGetErrorString", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::driver::cuGetErrorString(FromC::from_c(error), FromC::from_c(pStr)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGetExportTable`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetExportTable(
     ppExportTable: *mut *const ::std::os::raw::c_void,
     pExportTableId: *const CUuuid,
 ) -> CUresult {
-    gate::not_simulated("cuGetExportTable")
+    gate::call("cuGetExportTable", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::driver::cuGetExportTable(FromC::from_c(ppExportTable), FromC::from_c(pExportTableId)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGetProcAddress`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress(
     symbol: *const ::std::os::raw::c_char,
@@ -1364,12 +1543,21 @@ pub unsafe extern "C" fn cuGetProcAddress(
     cudaVersion: ::std::os::raw::c_int,
     flags: cuuint64_t,
 ) -> CUresult {
-    gate::not_simulated("cuGetProcAddress")
+    gate::call("cuGetProcAddress", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::driver::cuGetProcAddress(
+                FromC::from_c(symbol),
+                FromC::from_c(pfn),
+                FromC::from_c(cudaVersion),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGetProcAddress_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const ::std::os::raw::c_char,
@@ -1378,7 +1566,18 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: cuuint64_t,
     symbolStatus: *mut CUdriverProcAddressQueryResult,
 ) -> CUresult {
-    gate::not_simulated("cuGetProcAddress_v2")
+    gate::call("cuGetProcAddress_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::driver::cuGetProcAddress_v2(
+                FromC::from_c(symbol),
+                FromC::from_c(pfn),
+                FromC::from_c(cudaVersion),
+                FromC::from_c(flags),
+                FromC::from_c(symbolStatus),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddBatchMemOpNode`.
@@ -1723,10 +1922,12 @@ pub unsafe extern "C" fn cuGraphDebugDotPrint(
 /// # Safety
 /// As `cuda.h` says of `cuGraphDestroy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
-    gate::not_simulated("cuGraphDestroy")
+    gate::call("cuGraphDestroy", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::definition::cuGraphDestroy(FromC::from_c(hGraph)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphDestroyNode`.
@@ -2682,10 +2883,12 @@ pub unsafe extern "C" fn cuImportExternalSemaphore(
 /// # Safety
 /// As `cuda.h` says of `cuInit`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(Flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuInit")
+    gate::call("cuInit", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::driver::cuInit(FromC::from_c(Flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuIpcCloseMemHandle`.
@@ -2889,19 +3092,22 @@ pub unsafe extern "C" fn cuLaunchGridAsync(
 /// # Safety
 /// As `cuda.h` says of `cuLaunchHostFunc`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchHostFunc(
     hStream: CUstream,
     fn_: CUhostFn,
     userData: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated("cuLaunchHostFunc")
+    gate::call("cuLaunchHostFunc", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuLaunchHostFunc(FromC::from_c(hStream), FromC::from_c(fn_), FromC::from_c(userData))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLaunchHostFunc_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchHostFunc_v2(
     hStream: CUstream,
@@ -2909,7 +3115,17 @@ pub unsafe extern "C" fn cuLaunchHostFunc_v2(
     userData: *mut ::std::os::raw::c_void,
     syncMode: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated("cuLaunchHostFunc_v2")
+    gate::call("cuLaunchHostFunc_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuLaunchHostFunc_v2(
+                FromC::from_c(hStream),
+                FromC::from_c(fn_),
+                FromC::from_c(userData),
+                FromC::from_c(syncMode),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLaunchKernel`.
@@ -5393,7 +5609,6 @@ pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
 /// # Safety
 /// As `cuda.h` says of `cuStreamAddCallback`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamAddCallback(
     hStream: CUstream,
@@ -5401,7 +5616,17 @@ pub unsafe extern "C" fn cuStreamAddCallback(
     userData: *mut ::std::os::raw::c_void,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated("cuStreamAddCallback")
+    gate::call("cuStreamAddCallback", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::stream::cuStreamAddCallback(
+                FromC::from_c(hStream),
+                FromC::from_c(callback),
+                FromC::from_c(userData),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamAttachMemAsync`.
@@ -5445,10 +5670,12 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2(
 /// # Safety
 /// As `cuda.h` says of `cuStreamBeginCapture`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
-    gate::not_simulated("cuStreamBeginCapture")
+    gate::call("cuStreamBeginCapture", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::builder::cuStreamBeginCapture(FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamBeginCaptureToCig`.
@@ -5464,7 +5691,6 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToCig(
 /// # Safety
 /// As `cuda.h` says of `cuStreamBeginCaptureToGraph`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
     hStream: CUstream,
@@ -5474,15 +5700,29 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
     numDependencies: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
-    gate::not_simulated("cuStreamBeginCaptureToGraph")
+    gate::call("cuStreamBeginCaptureToGraph", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::builder::cuStreamBeginCaptureToGraph(
+                FromC::from_c(hStream),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(dependencyData),
+                FromC::from_c(numDependencies),
+                FromC::from_c(mode),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamBeginCapture_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    gate::not_simulated("cuStreamBeginCapture_v2")
+    gate::call("cuStreamBeginCapture_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::builder::cuStreamBeginCapture_v2(FromC::from_c(hStream), FromC::from_c(mode)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamBeginRecaptureToGraph`.
@@ -5501,54 +5741,72 @@ pub unsafe extern "C" fn cuStreamBeginRecaptureToGraph(
 /// # Safety
 /// As `cuda.h` says of `cuStreamCopyAttributes`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream) -> CUresult {
-    gate::not_simulated("cuStreamCopyAttributes")
+    gate::call("cuStreamCopyAttributes", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamCopyAttributes(FromC::from_c(dstStream), FromC::from_c(srcStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuStreamCreate")
+    gate::call("cuStreamCreate", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamCreate(FromC::from_c(phStream), FromC::from_c(Flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamCreateWithPriority`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreateWithPriority(
     phStream: *mut CUstream,
     flags: ::std::os::raw::c_uint,
     priority: ::std::os::raw::c_int,
 ) -> CUresult {
-    gate::not_simulated("cuStreamCreateWithPriority")
+    gate::call("cuStreamCreateWithPriority", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::stream::cuStreamCreateWithPriority(
+                FromC::from_c(phStream),
+                FromC::from_c(flags),
+                FromC::from_c(priority),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamDestroy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
-    gate::not_simulated("cuStreamDestroy")
+    gate::call("cuStreamDestroy", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamDestroy(FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamDestroy_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
-    gate::not_simulated("cuStreamDestroy_v2")
+    gate::call("cuStreamDestroy_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamDestroy_v2(FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamEndCapture`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-    gate::not_simulated("cuStreamEndCapture")
+    gate::call("cuStreamEndCapture", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::builder::cuStreamEndCapture(FromC::from_c(hStream), FromC::from_c(phGraph)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamEndCaptureToCig`.
@@ -5561,31 +5819,42 @@ pub unsafe extern "C" fn cuStreamEndCaptureToCig(hStream: CUstream) -> CUresult 
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetAttribute(
     hStream: CUstream,
     attr: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> CUresult {
-    gate::not_simulated("cuStreamGetAttribute")
+    gate::call("cuStreamGetAttribute", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::stream::cuStreamGetAttribute(FromC::from_c(hStream), FromC::from_c(attr), FromC::from_c(value))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetCaptureInfo`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCaptureInfo(
     hStream: CUstream,
     captureStatus_out: *mut CUstreamCaptureStatus,
     id_out: *mut cuuint64_t,
 ) -> CUresult {
-    gate::not_simulated("cuStreamGetCaptureInfo")
+    gate::call("cuStreamGetCaptureInfo", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::builder::cuStreamGetCaptureInfo(
+                FromC::from_c(hStream),
+                FromC::from_c(captureStatus_out),
+                FromC::from_c(id_out),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetCaptureInfo_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
     hStream: CUstream,
@@ -5595,12 +5864,23 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
     dependencies_out: *mut *const CUgraphNode,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    gate::not_simulated("cuStreamGetCaptureInfo_v2")
+    gate::call("cuStreamGetCaptureInfo_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::builder::cuStreamGetCaptureInfo_v2(
+                FromC::from_c(hStream),
+                FromC::from_c(captureStatus_out),
+                FromC::from_c(id_out),
+                FromC::from_c(graph_out),
+                FromC::from_c(dependencies_out),
+                FromC::from_c(numDependencies_out),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetCaptureInfo_v3`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
     hStream: CUstream,
@@ -5611,27 +5891,50 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
     edgeData_out: *mut *const CUgraphEdgeData,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    gate::not_simulated("cuStreamGetCaptureInfo_v3")
+    gate::call("cuStreamGetCaptureInfo_v3", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::builder::cuStreamGetCaptureInfo_v3(
+                FromC::from_c(hStream),
+                FromC::from_c(captureStatus_out),
+                FromC::from_c(id_out),
+                FromC::from_c(graph_out),
+                FromC::from_c(dependencies_out),
+                FromC::from_c(edgeData_out),
+                FromC::from_c(numDependencies_out),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetCtx`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
-    gate::not_simulated("cuStreamGetCtx")
+    gate::call("cuStreamGetCtx", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamGetCtx(FromC::from_c(hStream), FromC::from_c(pctx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetCtx_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx_v2(
     hStream: CUstream,
     pCtx: *mut CUcontext,
     pGreenCtx: *mut CUgreenCtx,
 ) -> CUresult {
-    gate::not_simulated("cuStreamGetCtx_v2")
+    gate::call("cuStreamGetCtx_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::stream::cuStreamGetCtx_v2(
+                FromC::from_c(hStream),
+                FromC::from_c(pCtx),
+                FromC::from_c(pGreenCtx),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetDevResource`.
@@ -5648,18 +5951,22 @@ pub unsafe extern "C" fn cuStreamGetDevResource(
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetDevice`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult {
-    gate::not_simulated("cuStreamGetDevice")
+    gate::call("cuStreamGetDevice", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamGetDevice(FromC::from_c(hStream), FromC::from_c(device)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated("cuStreamGetFlags")
+    gate::call("cuStreamGetFlags", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamGetFlags(FromC::from_c(hStream), FromC::from_c(flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetGreenCtx`.
@@ -5672,59 +5979,74 @@ pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgr
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetId`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut ::std::os::raw::c_ulonglong) -> CUresult {
-    gate::not_simulated("cuStreamGetId")
+    gate::call("cuStreamGetId", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamGetId(FromC::from_c(hStream), FromC::from_c(streamId)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetPriority`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut ::std::os::raw::c_int) -> CUresult {
-    gate::not_simulated("cuStreamGetPriority")
+    gate::call("cuStreamGetPriority", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamGetPriority(FromC::from_c(hStream), FromC::from_c(priority)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamIsCapturing`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) -> CUresult {
-    gate::not_simulated("cuStreamIsCapturing")
+    gate::call("cuStreamIsCapturing", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::builder::cuStreamIsCapturing(FromC::from_c(hStream), FromC::from_c(captureStatus))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamQuery`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
-    gate::not_simulated("cuStreamQuery")
+    gate::call("cuStreamQuery", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamQuery(FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamSetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSetAttribute(
     hStream: CUstream,
     attr: CUstreamAttrID,
     param: *const CUstreamAttrValue,
 ) -> CUresult {
-    gate::not_simulated("cuStreamSetAttribute")
+    gate::call("cuStreamSetAttribute", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::stream::cuStreamSetAttribute(FromC::from_c(hStream), FromC::from_c(attr), FromC::from_c(param))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamSynchronize`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
-    gate::not_simulated("cuStreamSynchronize")
+    gate::call("cuStreamSynchronize", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::stream::cuStreamSynchronize(FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamUpdateCaptureDependencies`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
     hStream: CUstream,
@@ -5732,12 +6054,21 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
     numDependencies: usize,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated("cuStreamUpdateCaptureDependencies")
+    gate::call("cuStreamUpdateCaptureDependencies", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::builder::cuStreamUpdateCaptureDependencies(
+                FromC::from_c(hStream),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamUpdateCaptureDependencies_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
     hStream: CUstream,
@@ -5746,19 +6077,34 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
     numDependencies: usize,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated("cuStreamUpdateCaptureDependencies_v2")
+    gate::call("cuStreamUpdateCaptureDependencies_v2", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::builder::cuStreamUpdateCaptureDependencies_v2(
+                FromC::from_c(hStream),
+                FromC::from_c(dependencies),
+                FromC::from_c(dependencyData),
+                FromC::from_c(numDependencies),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamWaitEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(
     hStream: CUstream,
     hEvent: CUevent,
     Flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated("cuStreamWaitEvent")
+    gate::call("cuStreamWaitEvent", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::stream::cuStreamWaitEvent(FromC::from_c(hStream), FromC::from_c(hEvent), FromC::from_c(Flags))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamWaitValue32`.
@@ -6375,10 +6721,12 @@ pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
 /// # Safety
 /// As `cuda.h` says of `cuThreadExchangeStreamCaptureMode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
-    gate::not_simulated("cuThreadExchangeStreamCaptureMode")
+    gate::call("cuThreadExchangeStreamCaptureMode", || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::driver::cuThreadExchangeStreamCaptureMode(FromC::from_c(mode)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuUserObjectCreate`.
@@ -6466,63 +6814,63 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
     ("cuCoredumpSetAttributeGlobal", "driver", 12010, cuCoredumpSetAttributeGlobal as *const c_void, false),
     ("cuCtxAttach", "context", 2000, cuCtxAttach as *const c_void, false),
     ("cuCtxCreate", "context", 2000, cuCtxCreate as *const c_void, false),
-    ("cuCtxCreate", "context", 3020, cuCtxCreate_v2 as *const c_void, false),
-    ("cuCtxCreate", "context", 11040, cuCtxCreate_v3 as *const c_void, false),
-    ("cuCtxCreate", "context", 12050, cuCtxCreate_v4 as *const c_void, false),
-    ("cuCtxDestroy", "context", 2000, cuCtxDestroy as *const c_void, false),
-    ("cuCtxDestroy", "context", 4000, cuCtxDestroy_v2 as *const c_void, false),
+    ("cuCtxCreate", "context", 3020, cuCtxCreate_v2 as *const c_void, true),
+    ("cuCtxCreate", "context", 11040, cuCtxCreate_v3 as *const c_void, true),
+    ("cuCtxCreate", "context", 12050, cuCtxCreate_v4 as *const c_void, true),
+    ("cuCtxDestroy", "context", 2000, cuCtxDestroy as *const c_void, true),
+    ("cuCtxDestroy", "context", 4000, cuCtxDestroy_v2 as *const c_void, true),
     ("cuCtxDetach", "context", 2000, cuCtxDetach as *const c_void, false),
     ("cuCtxDisablePeerAccess", "memory/peer", 4000, cuCtxDisablePeerAccess as *const c_void, false),
     ("cuCtxEnablePeerAccess", "memory/peer", 4000, cuCtxEnablePeerAccess as *const c_void, false),
     ("cuCtxFromGreenCtx", "green", 12040, cuCtxFromGreenCtx as *const c_void, false),
-    ("cuCtxGetApiVersion", "context", 3020, cuCtxGetApiVersion as *const c_void, false),
-    ("cuCtxGetCacheConfig", "context", 3020, cuCtxGetCacheConfig as *const c_void, false),
-    ("cuCtxGetCurrent", "context", 4000, cuCtxGetCurrent as *const c_void, false),
+    ("cuCtxGetApiVersion", "context", 3020, cuCtxGetApiVersion as *const c_void, true),
+    ("cuCtxGetCacheConfig", "context", 3020, cuCtxGetCacheConfig as *const c_void, true),
+    ("cuCtxGetCurrent", "context", 4000, cuCtxGetCurrent as *const c_void, true),
     ("cuCtxGetDevResource", "green", 12040, cuCtxGetDevResource as *const c_void, false),
-    ("cuCtxGetDevice", "context", 2000, cuCtxGetDevice as *const c_void, false),
-    ("cuCtxGetDevice", "context", 13000, cuCtxGetDevice_v2 as *const c_void, false),
+    ("cuCtxGetDevice", "context", 2000, cuCtxGetDevice as *const c_void, true),
+    ("cuCtxGetDevice", "context", 13000, cuCtxGetDevice_v2 as *const c_void, true),
     ("cuCtxGetExecAffinity", "context", 11040, cuCtxGetExecAffinity as *const c_void, false),
-    ("cuCtxGetFlags", "context", 7000, cuCtxGetFlags as *const c_void, false),
-    ("cuCtxGetId", "context", 12000, cuCtxGetId as *const c_void, false),
-    ("cuCtxGetLimit", "context", 3010, cuCtxGetLimit as *const c_void, false),
-    ("cuCtxGetSharedMemConfig", "context", 4020, cuCtxGetSharedMemConfig as *const c_void, false),
-    ("cuCtxGetStreamPriorityRange", "context", 5050, cuCtxGetStreamPriorityRange as *const c_void, false),
-    ("cuCtxPopCurrent", "context", 2000, cuCtxPopCurrent as *const c_void, false),
-    ("cuCtxPopCurrent", "context", 4000, cuCtxPopCurrent_v2 as *const c_void, false),
-    ("cuCtxPushCurrent", "context", 2000, cuCtxPushCurrent as *const c_void, false),
-    ("cuCtxPushCurrent", "context", 4000, cuCtxPushCurrent_v2 as *const c_void, false),
-    ("cuCtxRecordEvent", "context", 12050, cuCtxRecordEvent as *const c_void, false),
-    ("cuCtxResetPersistingL2Cache", "context", 11000, cuCtxResetPersistingL2Cache as *const c_void, false),
-    ("cuCtxSetCacheConfig", "context", 3020, cuCtxSetCacheConfig as *const c_void, false),
-    ("cuCtxSetCurrent", "context", 4000, cuCtxSetCurrent as *const c_void, false),
-    ("cuCtxSetFlags", "context", 12010, cuCtxSetFlags as *const c_void, false),
-    ("cuCtxSetLimit", "context", 3010, cuCtxSetLimit as *const c_void, false),
-    ("cuCtxSetSharedMemConfig", "context", 4020, cuCtxSetSharedMemConfig as *const c_void, false),
-    ("cuCtxSynchronize", "context", 2000, cuCtxSynchronize as *const c_void, false),
-    ("cuCtxSynchronize", "context", 13000, cuCtxSynchronize_v2 as *const c_void, false),
-    ("cuCtxWaitEvent", "context", 12050, cuCtxWaitEvent as *const c_void, false),
+    ("cuCtxGetFlags", "context", 7000, cuCtxGetFlags as *const c_void, true),
+    ("cuCtxGetId", "context", 12000, cuCtxGetId as *const c_void, true),
+    ("cuCtxGetLimit", "context", 3010, cuCtxGetLimit as *const c_void, true),
+    ("cuCtxGetSharedMemConfig", "context", 4020, cuCtxGetSharedMemConfig as *const c_void, true),
+    ("cuCtxGetStreamPriorityRange", "context", 5050, cuCtxGetStreamPriorityRange as *const c_void, true),
+    ("cuCtxPopCurrent", "context", 2000, cuCtxPopCurrent as *const c_void, true),
+    ("cuCtxPopCurrent", "context", 4000, cuCtxPopCurrent_v2 as *const c_void, true),
+    ("cuCtxPushCurrent", "context", 2000, cuCtxPushCurrent as *const c_void, true),
+    ("cuCtxPushCurrent", "context", 4000, cuCtxPushCurrent_v2 as *const c_void, true),
+    ("cuCtxRecordEvent", "context", 12050, cuCtxRecordEvent as *const c_void, true),
+    ("cuCtxResetPersistingL2Cache", "context", 11000, cuCtxResetPersistingL2Cache as *const c_void, true),
+    ("cuCtxSetCacheConfig", "context", 3020, cuCtxSetCacheConfig as *const c_void, true),
+    ("cuCtxSetCurrent", "context", 4000, cuCtxSetCurrent as *const c_void, true),
+    ("cuCtxSetFlags", "context", 12010, cuCtxSetFlags as *const c_void, true),
+    ("cuCtxSetLimit", "context", 3010, cuCtxSetLimit as *const c_void, true),
+    ("cuCtxSetSharedMemConfig", "context", 4020, cuCtxSetSharedMemConfig as *const c_void, true),
+    ("cuCtxSynchronize", "context", 2000, cuCtxSynchronize as *const c_void, true),
+    ("cuCtxSynchronize", "context", 13000, cuCtxSynchronize_v2 as *const c_void, true),
+    ("cuCtxWaitEvent", "context", 12050, cuCtxWaitEvent as *const c_void, true),
     ("cuDestroyExternalMemory", "graphics", 10000, cuDestroyExternalMemory as *const c_void, false),
     ("cuDestroyExternalSemaphore", "graphics", 10000, cuDestroyExternalSemaphore as *const c_void, false),
     ("cuDevResourceGenerateDesc", "green", 12040, cuDevResourceGenerateDesc as *const c_void, false),
     ("cuDevSmResourceSplit", "green", 13010, cuDevSmResourceSplit as *const c_void, false),
     ("cuDevSmResourceSplitByCount", "green", 12040, cuDevSmResourceSplitByCount as *const c_void, false),
     ("cuDeviceCanAccessPeer", "memory/peer", 4000, cuDeviceCanAccessPeer as *const c_void, false),
-    ("cuDeviceComputeCapability", "device", 2000, cuDeviceComputeCapability as *const c_void, false),
-    ("cuDeviceGet", "device", 2000, cuDeviceGet as *const c_void, false),
-    ("cuDeviceGetAttribute", "device", 2000, cuDeviceGetAttribute as *const c_void, false),
-    ("cuDeviceGetByPCIBusId", "device", 4010, cuDeviceGetByPCIBusId as *const c_void, false),
+    ("cuDeviceComputeCapability", "device", 2000, cuDeviceComputeCapability as *const c_void, true),
+    ("cuDeviceGet", "device", 2000, cuDeviceGet as *const c_void, true),
+    ("cuDeviceGetAttribute", "device", 2000, cuDeviceGetAttribute as *const c_void, true),
+    ("cuDeviceGetByPCIBusId", "device", 4010, cuDeviceGetByPCIBusId as *const c_void, true),
     ("cuDeviceGetCliqueCount", "device", 13040, cuDeviceGetCliqueCount as *const c_void, false),
     ("cuDeviceGetCliqueInfo", "device", 13040, cuDeviceGetCliqueInfo as *const c_void, false),
-    ("cuDeviceGetCount", "device", 2000, cuDeviceGetCount as *const c_void, false),
+    ("cuDeviceGetCount", "device", 2000, cuDeviceGetCount as *const c_void, true),
     ("cuDeviceGetDefaultMemPool", "memory/pool", 11020, cuDeviceGetDefaultMemPool as *const c_void, false),
     ("cuDeviceGetDevResource", "green", 12040, cuDeviceGetDevResource as *const c_void, false),
     ("cuDeviceGetExecAffinitySupport", "device", 11040, cuDeviceGetExecAffinitySupport as *const c_void, false),
     ("cuDeviceGetFabricClusterUuid", "device", 13040, cuDeviceGetFabricClusterUuid as *const c_void, false),
     ("cuDeviceGetGraphMemAttribute", "memory/pool", 11040, cuDeviceGetGraphMemAttribute as *const c_void, false),
     ("cuDeviceGetHostAtomicCapabilities", "device", 13000, cuDeviceGetHostAtomicCapabilities as *const c_void, false),
-    ("cuDeviceGetLuid", "device", 10000, cuDeviceGetLuid as *const c_void, false),
+    ("cuDeviceGetLuid", "device", 10000, cuDeviceGetLuid as *const c_void, true),
     ("cuDeviceGetMemPool", "memory/pool", 11020, cuDeviceGetMemPool as *const c_void, false),
-    ("cuDeviceGetName", "device", 2000, cuDeviceGetName as *const c_void, false),
+    ("cuDeviceGetName", "device", 2000, cuDeviceGetName as *const c_void, true),
     ("cuDeviceGetNvSciSyncAttributes", "device", 10020, cuDeviceGetNvSciSyncAttributes as *const c_void, false),
     (
         "cuDeviceGetP2PAtomicCapabilities",
@@ -6532,7 +6880,7 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
         false,
     ),
     ("cuDeviceGetP2PAttribute", "memory/peer", 8000, cuDeviceGetP2PAttribute as *const c_void, false),
-    ("cuDeviceGetPCIBusId", "device", 4010, cuDeviceGetPCIBusId as *const c_void, false),
+    ("cuDeviceGetPCIBusId", "device", 4010, cuDeviceGetPCIBusId as *const c_void, true),
     ("cuDeviceGetProperties", "device", 2000, cuDeviceGetProperties as *const c_void, false),
     (
         "cuDeviceGetTexture1DLinearMaxWidth",
@@ -6541,22 +6889,22 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
         cuDeviceGetTexture1DLinearMaxWidth as *const c_void,
         false,
     ),
-    ("cuDeviceGetUuid", "device", 9020, cuDeviceGetUuid as *const c_void, false),
-    ("cuDeviceGetUuid", "device", 11040, cuDeviceGetUuid_v2 as *const c_void, false),
+    ("cuDeviceGetUuid", "device", 9020, cuDeviceGetUuid as *const c_void, true),
+    ("cuDeviceGetUuid", "device", 11040, cuDeviceGetUuid_v2 as *const c_void, true),
     ("cuDeviceGraphMemTrim", "memory/pool", 11040, cuDeviceGraphMemTrim as *const c_void, false),
-    ("cuDevicePrimaryCtxGetState", "context", 7000, cuDevicePrimaryCtxGetState as *const c_void, false),
-    ("cuDevicePrimaryCtxRelease", "context", 7000, cuDevicePrimaryCtxRelease as *const c_void, false),
-    ("cuDevicePrimaryCtxRelease", "context", 11000, cuDevicePrimaryCtxRelease_v2 as *const c_void, false),
-    ("cuDevicePrimaryCtxReset", "context", 7000, cuDevicePrimaryCtxReset as *const c_void, false),
-    ("cuDevicePrimaryCtxReset", "context", 11000, cuDevicePrimaryCtxReset_v2 as *const c_void, false),
-    ("cuDevicePrimaryCtxRetain", "context", 7000, cuDevicePrimaryCtxRetain as *const c_void, false),
-    ("cuDevicePrimaryCtxSetFlags", "context", 7000, cuDevicePrimaryCtxSetFlags as *const c_void, false),
-    ("cuDevicePrimaryCtxSetFlags", "context", 11000, cuDevicePrimaryCtxSetFlags_v2 as *const c_void, false),
+    ("cuDevicePrimaryCtxGetState", "context", 7000, cuDevicePrimaryCtxGetState as *const c_void, true),
+    ("cuDevicePrimaryCtxRelease", "context", 7000, cuDevicePrimaryCtxRelease as *const c_void, true),
+    ("cuDevicePrimaryCtxRelease", "context", 11000, cuDevicePrimaryCtxRelease_v2 as *const c_void, true),
+    ("cuDevicePrimaryCtxReset", "context", 7000, cuDevicePrimaryCtxReset as *const c_void, true),
+    ("cuDevicePrimaryCtxReset", "context", 11000, cuDevicePrimaryCtxReset_v2 as *const c_void, true),
+    ("cuDevicePrimaryCtxRetain", "context", 7000, cuDevicePrimaryCtxRetain as *const c_void, true),
+    ("cuDevicePrimaryCtxSetFlags", "context", 7000, cuDevicePrimaryCtxSetFlags as *const c_void, true),
+    ("cuDevicePrimaryCtxSetFlags", "context", 11000, cuDevicePrimaryCtxSetFlags_v2 as *const c_void, true),
     ("cuDeviceRegisterAsyncNotification", "device", 12040, cuDeviceRegisterAsyncNotification as *const c_void, false),
     ("cuDeviceSetGraphMemAttribute", "memory/pool", 11040, cuDeviceSetGraphMemAttribute as *const c_void, false),
     ("cuDeviceSetMemPool", "memory/pool", 11020, cuDeviceSetMemPool as *const c_void, false),
     ("cuDeviceTotalMem", "device", 2000, cuDeviceTotalMem as *const c_void, false),
-    ("cuDeviceTotalMem", "device", 3020, cuDeviceTotalMem_v2 as *const c_void, false),
+    ("cuDeviceTotalMem", "device", 3020, cuDeviceTotalMem_v2 as *const c_void, true),
     (
         "cuDeviceUnregisterAsyncNotification",
         "device",
@@ -6564,16 +6912,16 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
         cuDeviceUnregisterAsyncNotification as *const c_void,
         false,
     ),
-    ("cuDriverGetVersion", "driver", 2020, cuDriverGetVersion as *const c_void, false),
-    ("cuEventCreate", "event", 2000, cuEventCreate as *const c_void, false),
-    ("cuEventDestroy", "event", 2000, cuEventDestroy as *const c_void, false),
-    ("cuEventDestroy", "event", 4000, cuEventDestroy_v2 as *const c_void, false),
-    ("cuEventElapsedTime", "event", 2000, cuEventElapsedTime as *const c_void, false),
-    ("cuEventElapsedTime", "event", 12080, cuEventElapsedTime_v2 as *const c_void, false),
-    ("cuEventQuery", "event", 2000, cuEventQuery as *const c_void, false),
-    ("cuEventRecord", "event", 2000, cuEventRecord as *const c_void, false),
-    ("cuEventRecordWithFlags", "event", 11010, cuEventRecordWithFlags as *const c_void, false),
-    ("cuEventSynchronize", "event", 2000, cuEventSynchronize as *const c_void, false),
+    ("cuDriverGetVersion", "driver", 2020, cuDriverGetVersion as *const c_void, true),
+    ("cuEventCreate", "event", 2000, cuEventCreate as *const c_void, true),
+    ("cuEventDestroy", "event", 2000, cuEventDestroy as *const c_void, true),
+    ("cuEventDestroy", "event", 4000, cuEventDestroy_v2 as *const c_void, true),
+    ("cuEventElapsedTime", "event", 2000, cuEventElapsedTime as *const c_void, true),
+    ("cuEventElapsedTime", "event", 12080, cuEventElapsedTime_v2 as *const c_void, true),
+    ("cuEventQuery", "event", 2000, cuEventQuery as *const c_void, true),
+    ("cuEventRecord", "event", 2000, cuEventRecord as *const c_void, true),
+    ("cuEventRecordWithFlags", "event", 11010, cuEventRecordWithFlags as *const c_void, true),
+    ("cuEventSynchronize", "event", 2000, cuEventSynchronize as *const c_void, true),
     ("cuExternalMemoryGetMappedBuffer", "graphics", 10000, cuExternalMemoryGetMappedBuffer as *const c_void, false),
     (
         "cuExternalMemoryGetMappedMipmappedArray",
@@ -6583,7 +6931,7 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
         false,
     ),
     ("cuFabricCpyBatchAsync", "other", 13050, cuFabricCpyBatchAsync as *const c_void, false),
-    ("cuFlushGPUDirectRDMAWrites", "driver", 11030, cuFlushGPUDirectRDMAWrites as *const c_void, false),
+    ("cuFlushGPUDirectRDMAWrites", "driver", 11030, cuFlushGPUDirectRDMAWrites as *const c_void, true),
     ("cuFuncGetAttribute", "module", 2020, cuFuncGetAttribute as *const c_void, false),
     ("cuFuncGetModule", "module", 11000, cuFuncGetModule as *const c_void, false),
     ("cuFuncGetName", "module", 12030, cuFuncGetName as *const c_void, false),
@@ -6596,11 +6944,11 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
     ("cuFuncSetCacheConfig", "module", 3000, cuFuncSetCacheConfig as *const c_void, false),
     ("cuFuncSetSharedMemConfig", "module", 4020, cuFuncSetSharedMemConfig as *const c_void, false),
     ("cuFuncSetSharedSize", "module", 2000, cuFuncSetSharedSize as *const c_void, false),
-    ("cuGetErrorName", "driver", 6000, cuGetErrorName as *const c_void, false),
-    ("cuGetErrorString", "driver", 6000, cuGetErrorString as *const c_void, false),
-    ("cuGetExportTable", "driver", 3000, cuGetExportTable as *const c_void, false),
-    ("cuGetProcAddress", "driver", 11030, cuGetProcAddress as *const c_void, false),
-    ("cuGetProcAddress", "driver", 12000, cuGetProcAddress_v2 as *const c_void, false),
+    ("cuGetErrorName", "driver", 6000, cuGetErrorName as *const c_void, true),
+    ("cuGetErrorString", "driver", 6000, cuGetErrorString as *const c_void, true),
+    ("cuGetExportTable", "driver", 3000, cuGetExportTable as *const c_void, true),
+    ("cuGetProcAddress", "driver", 11030, cuGetProcAddress as *const c_void, true),
+    ("cuGetProcAddress", "driver", 12000, cuGetProcAddress_v2 as *const c_void, true),
     ("cuGraphAddBatchMemOpNode", "graph/node", 11070, cuGraphAddBatchMemOpNode as *const c_void, false),
     ("cuGraphAddChildGraphNode", "graph/node", 10000, cuGraphAddChildGraphNode as *const c_void, false),
     ("cuGraphAddDependencies", "graph/node", 10000, cuGraphAddDependencies as *const c_void, false),
@@ -6639,7 +6987,7 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
     ("cuGraphConditionalHandleCreate", "graph/node", 12030, cuGraphConditionalHandleCreate as *const c_void, false),
     ("cuGraphCreate", "graph/definition", 10000, cuGraphCreate as *const c_void, false),
     ("cuGraphDebugDotPrint", "graph/definition", 11030, cuGraphDebugDotPrint as *const c_void, false),
-    ("cuGraphDestroy", "graph/definition", 10000, cuGraphDestroy as *const c_void, false),
+    ("cuGraphDestroy", "graph/definition", 10000, cuGraphDestroy as *const c_void, true),
     ("cuGraphDestroyNode", "graph/node", 10000, cuGraphDestroyNode as *const c_void, false),
     ("cuGraphEventRecordNodeGetEvent", "graph/node", 11010, cuGraphEventRecordNodeGetEvent as *const c_void, false),
     ("cuGraphEventRecordNodeSetEvent", "graph/node", 11010, cuGraphEventRecordNodeSetEvent as *const c_void, false),
@@ -6806,7 +7154,7 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
     ("cuGreenCtxWaitEvent", "green", 12040, cuGreenCtxWaitEvent as *const c_void, false),
     ("cuImportExternalMemory", "graphics", 10000, cuImportExternalMemory as *const c_void, false),
     ("cuImportExternalSemaphore", "graphics", 10000, cuImportExternalSemaphore as *const c_void, false),
-    ("cuInit", "driver", 2000, cuInit as *const c_void, false),
+    ("cuInit", "driver", 2000, cuInit as *const c_void, true),
     ("cuIpcCloseMemHandle", "memory/ipc", 4010, cuIpcCloseMemHandle as *const c_void, false),
     ("cuIpcGetEventHandle", "memory/ipc", 4010, cuIpcGetEventHandle as *const c_void, false),
     ("cuIpcGetMemHandle", "memory/ipc", 4010, cuIpcGetMemHandle as *const c_void, false),
@@ -6832,8 +7180,8 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
     ),
     ("cuLaunchGrid", "launch", 2000, cuLaunchGrid as *const c_void, false),
     ("cuLaunchGridAsync", "launch", 2000, cuLaunchGridAsync as *const c_void, false),
-    ("cuLaunchHostFunc", "launch", 10000, cuLaunchHostFunc as *const c_void, false),
-    ("cuLaunchHostFunc", "launch", 13010, cuLaunchHostFunc_v2 as *const c_void, false),
+    ("cuLaunchHostFunc", "launch", 10000, cuLaunchHostFunc as *const c_void, true),
+    ("cuLaunchHostFunc", "launch", 13010, cuLaunchHostFunc_v2 as *const c_void, true),
     ("cuLaunchKernel", "launch", 4000, cuLaunchKernel as *const c_void, false),
     ("cuLaunchKernelEx", "launch", 11060, cuLaunchKernelEx as *const c_void, false),
     ("cuLibraryEnumerateKernels", "module", 12040, cuLibraryEnumerateKernels as *const c_void, false),
@@ -7097,53 +7445,53 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
     ("cuPointerGetAttributes", "memory/buffer", 7000, cuPointerGetAttributes as *const c_void, false),
     ("cuPointerSetAttribute", "memory/buffer", 6000, cuPointerSetAttribute as *const c_void, false),
     ("cuSignalExternalSemaphoresAsync", "graphics", 10000, cuSignalExternalSemaphoresAsync as *const c_void, false),
-    ("cuStreamAddCallback", "stream", 5000, cuStreamAddCallback as *const c_void, false),
+    ("cuStreamAddCallback", "stream", 5000, cuStreamAddCallback as *const c_void, true),
     ("cuStreamAttachMemAsync", "stream", 6000, cuStreamAttachMemAsync as *const c_void, false),
     ("cuStreamBatchMemOp", "stream", 8000, cuStreamBatchMemOp as *const c_void, false),
     ("cuStreamBatchMemOp", "stream", 11070, cuStreamBatchMemOp_v2 as *const c_void, false),
-    ("cuStreamBeginCapture", "graph/builder", 10000, cuStreamBeginCapture as *const c_void, false),
+    ("cuStreamBeginCapture", "graph/builder", 10000, cuStreamBeginCapture as *const c_void, true),
     ("cuStreamBeginCaptureToCig", "graph/builder", 13010, cuStreamBeginCaptureToCig as *const c_void, false),
-    ("cuStreamBeginCaptureToGraph", "graph/builder", 12030, cuStreamBeginCaptureToGraph as *const c_void, false),
-    ("cuStreamBeginCapture", "graph/builder", 10010, cuStreamBeginCapture_v2 as *const c_void, false),
+    ("cuStreamBeginCaptureToGraph", "graph/builder", 12030, cuStreamBeginCaptureToGraph as *const c_void, true),
+    ("cuStreamBeginCapture", "graph/builder", 10010, cuStreamBeginCapture_v2 as *const c_void, true),
     ("cuStreamBeginRecaptureToGraph", "stream", 13030, cuStreamBeginRecaptureToGraph as *const c_void, false),
-    ("cuStreamCopyAttributes", "stream", 11000, cuStreamCopyAttributes as *const c_void, false),
-    ("cuStreamCreate", "stream", 2000, cuStreamCreate as *const c_void, false),
-    ("cuStreamCreateWithPriority", "stream", 5050, cuStreamCreateWithPriority as *const c_void, false),
-    ("cuStreamDestroy", "stream", 2000, cuStreamDestroy as *const c_void, false),
-    ("cuStreamDestroy", "stream", 4000, cuStreamDestroy_v2 as *const c_void, false),
-    ("cuStreamEndCapture", "graph/builder", 10000, cuStreamEndCapture as *const c_void, false),
+    ("cuStreamCopyAttributes", "stream", 11000, cuStreamCopyAttributes as *const c_void, true),
+    ("cuStreamCreate", "stream", 2000, cuStreamCreate as *const c_void, true),
+    ("cuStreamCreateWithPriority", "stream", 5050, cuStreamCreateWithPriority as *const c_void, true),
+    ("cuStreamDestroy", "stream", 2000, cuStreamDestroy as *const c_void, true),
+    ("cuStreamDestroy", "stream", 4000, cuStreamDestroy_v2 as *const c_void, true),
+    ("cuStreamEndCapture", "graph/builder", 10000, cuStreamEndCapture as *const c_void, true),
     ("cuStreamEndCaptureToCig", "graph/builder", 13010, cuStreamEndCaptureToCig as *const c_void, false),
-    ("cuStreamGetAttribute", "stream", 11000, cuStreamGetAttribute as *const c_void, false),
-    ("cuStreamGetCaptureInfo", "graph/builder", 10010, cuStreamGetCaptureInfo as *const c_void, false),
-    ("cuStreamGetCaptureInfo", "graph/builder", 11030, cuStreamGetCaptureInfo_v2 as *const c_void, false),
-    ("cuStreamGetCaptureInfo", "graph/builder", 12030, cuStreamGetCaptureInfo_v3 as *const c_void, false),
-    ("cuStreamGetCtx", "stream", 9020, cuStreamGetCtx as *const c_void, false),
-    ("cuStreamGetCtx", "stream", 12050, cuStreamGetCtx_v2 as *const c_void, false),
+    ("cuStreamGetAttribute", "stream", 11000, cuStreamGetAttribute as *const c_void, true),
+    ("cuStreamGetCaptureInfo", "graph/builder", 10010, cuStreamGetCaptureInfo as *const c_void, true),
+    ("cuStreamGetCaptureInfo", "graph/builder", 11030, cuStreamGetCaptureInfo_v2 as *const c_void, true),
+    ("cuStreamGetCaptureInfo", "graph/builder", 12030, cuStreamGetCaptureInfo_v3 as *const c_void, true),
+    ("cuStreamGetCtx", "stream", 9020, cuStreamGetCtx as *const c_void, true),
+    ("cuStreamGetCtx", "stream", 12050, cuStreamGetCtx_v2 as *const c_void, true),
     ("cuStreamGetDevResource", "green", 13010, cuStreamGetDevResource as *const c_void, false),
-    ("cuStreamGetDevice", "stream", 12080, cuStreamGetDevice as *const c_void, false),
-    ("cuStreamGetFlags", "stream", 5050, cuStreamGetFlags as *const c_void, false),
+    ("cuStreamGetDevice", "stream", 12080, cuStreamGetDevice as *const c_void, true),
+    ("cuStreamGetFlags", "stream", 5050, cuStreamGetFlags as *const c_void, true),
     ("cuStreamGetGreenCtx", "green", 12040, cuStreamGetGreenCtx as *const c_void, false),
-    ("cuStreamGetId", "stream", 12000, cuStreamGetId as *const c_void, false),
-    ("cuStreamGetPriority", "stream", 5050, cuStreamGetPriority as *const c_void, false),
-    ("cuStreamIsCapturing", "graph/builder", 10000, cuStreamIsCapturing as *const c_void, false),
-    ("cuStreamQuery", "stream", 2000, cuStreamQuery as *const c_void, false),
-    ("cuStreamSetAttribute", "stream", 11000, cuStreamSetAttribute as *const c_void, false),
-    ("cuStreamSynchronize", "stream", 2000, cuStreamSynchronize as *const c_void, false),
+    ("cuStreamGetId", "stream", 12000, cuStreamGetId as *const c_void, true),
+    ("cuStreamGetPriority", "stream", 5050, cuStreamGetPriority as *const c_void, true),
+    ("cuStreamIsCapturing", "graph/builder", 10000, cuStreamIsCapturing as *const c_void, true),
+    ("cuStreamQuery", "stream", 2000, cuStreamQuery as *const c_void, true),
+    ("cuStreamSetAttribute", "stream", 11000, cuStreamSetAttribute as *const c_void, true),
+    ("cuStreamSynchronize", "stream", 2000, cuStreamSynchronize as *const c_void, true),
     (
         "cuStreamUpdateCaptureDependencies",
         "graph/builder",
         11030,
         cuStreamUpdateCaptureDependencies as *const c_void,
-        false,
+        true,
     ),
     (
         "cuStreamUpdateCaptureDependencies",
         "graph/builder",
         12030,
         cuStreamUpdateCaptureDependencies_v2 as *const c_void,
-        false,
+        true,
     ),
-    ("cuStreamWaitEvent", "stream", 3020, cuStreamWaitEvent as *const c_void, false),
+    ("cuStreamWaitEvent", "stream", 3020, cuStreamWaitEvent as *const c_void, true),
     ("cuStreamWaitValue32", "stream", 8000, cuStreamWaitValue32 as *const c_void, false),
     ("cuStreamWaitValue32", "stream", 11070, cuStreamWaitValue32_v2 as *const c_void, false),
     ("cuStreamWaitValue64", "stream", 9000, cuStreamWaitValue64 as *const c_void, false),
@@ -7198,7 +7546,7 @@ pub static EXPORTS: crate::Exports<580> = crate::Exports([
     ("cuTexRefSetMipmapLevelBias", "texture", 5000, cuTexRefSetMipmapLevelBias as *const c_void, false),
     ("cuTexRefSetMipmapLevelClamp", "texture", 5000, cuTexRefSetMipmapLevelClamp as *const c_void, false),
     ("cuTexRefSetMipmappedArray", "texture", 5000, cuTexRefSetMipmappedArray as *const c_void, false),
-    ("cuThreadExchangeStreamCaptureMode", "driver", 10010, cuThreadExchangeStreamCaptureMode as *const c_void, false),
+    ("cuThreadExchangeStreamCaptureMode", "driver", 10010, cuThreadExchangeStreamCaptureMode as *const c_void, true),
     ("cuUserObjectCreate", "graph/definition", 11030, cuUserObjectCreate as *const c_void, false),
     ("cuUserObjectRelease", "graph/definition", 11030, cuUserObjectRelease as *const c_void, false),
     ("cuUserObjectRetain", "graph/definition", 11030, cuUserObjectRetain as *const c_void, false),

@@ -32,7 +32,12 @@ pub fn write(root: &Path, families: &[Family], signatures: &Signatures) -> Resul
         let body = match simulated.get(name.as_str()) {
             Some(path) => {
                 // SAFETY of from_c is stated in the template: the C caller's promise.
-                let passed = signature.params.iter().map(|(name, _)| format!("FromC::from_c({name})")).collect::<Vec<_>>().join(", ");
+                let passed = signature
+                    .params
+                    .iter()
+                    .map(|(name, _)| format!("FromC::from_c({name})"))
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 format!(
                     "gate::call(\"{name}\", || {{ \
                      // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.\n\
@@ -46,10 +51,21 @@ pub fn write(root: &Path, families: &[Family], signatures: &Signatures) -> Resul
             text,
             "/// # Safety\n/// As `cuda.h` says of `{name}`.\n#[allow(non_snake_case, clippy::too_many_arguments)] {unused} #[unsafe(no_mangle)] pub unsafe extern \"C\" fn {name}({declared}) -> CUresult {{ {body} }}"
         )?;
-        writeln!(table, "({:?}, {:?}, {}, {} as *const c_void, {}),", base_name(name), family, version, name, simulated.contains_key(name.as_str()))?;
+        writeln!(
+            table,
+            "({:?}, {:?}, {}, {} as *const c_void, {}),",
+            base_name(name),
+            family,
+            version,
+            name,
+            simulated.contains_key(name.as_str())
+        )?;
         count += 1;
     }
-    writeln!(text, "/// Every export: its name without the version of the call, its family, the CUDA version that introduced it, its address, whether it is simulated.")?;
+    writeln!(
+        text,
+        "/// Every export: its name without the version of the call, its family, the CUDA version that introduced it, its address, whether it is simulated."
+    )?;
     writeln!(text, "pub static EXPORTS: crate::Exports<{count}> = crate::Exports([{table}]);")?;
     Ok(text)
 }
@@ -60,7 +76,8 @@ fn simulated(root: &Path, families: &[Family]) -> Result<BTreeMap<String, String
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for family in families {
         let path = family.name.replace('/', "::");
-        let known: Vec<&str> = family.calls.iter().map(|call| call.name.as_str()).chain(family.later.keys().map(String::as_str)).collect();
+        let known: Vec<&str> =
+            family.calls.iter().map(|call| call.name.as_str()).chain(family.later.keys().map(String::as_str)).collect();
         for text in family_sources(&source, &family.name) {
             for line in text.lines() {
                 let Some(rest) = line.trim_start().strip_prefix("pub fn cu") else { continue };

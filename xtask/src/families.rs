@@ -100,7 +100,12 @@ pub fn check_versions(families: &[Family], headers: &Headers) -> Result<()> {
             }
         }
     }
-    wrong.extend(known.keys().filter(|call| !claimed.contains_key(call.as_str())).map(|call| format!("{call} is in no family's list")));
+    wrong.extend(
+        known
+            .keys()
+            .filter(|call| !claimed.contains_key(call.as_str()))
+            .map(|call| format!("{call} is in no family's list")),
+    );
     if wrong.is_empty() { Ok(()) } else { bail!("families:\n  {}", wrong.join("\n  ")) }
 }
 
@@ -133,11 +138,15 @@ pub fn check(root: &Path) -> Result<()> {
     for family in &families {
         let sources = family_sources(&root.join("crates/cuirass-call/src"), &family.name);
         for call in &family.calls {
-            let uses = sources.iter().map(|text| text.matches(&format!("entry!({})", call.name)).count()).sum::<usize>();
+            let uses =
+                sources.iter().map(|text| text.matches(&format!("entry!({})", call.name)).count()).sum::<usize>();
             if uses == 1 {
                 wrappers += 1;
             } else {
-                wrong.push(format!("{}: {} wrappers in crates/cuirass-call/src/{}.rs, one is wanted", call.name, uses, family.name));
+                wrong.push(format!(
+                    "{}: {} wrappers in crates/cuirass-call/src/{}.rs, one is wanted",
+                    call.name, uses, family.name
+                ));
             }
         }
     }

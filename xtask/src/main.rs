@@ -40,7 +40,8 @@ fn generate(root: &Path, check: bool) -> Result<()> {
     let (types, signatures) = header::bind(&headers)?;
     families::check_versions(&families, &headers)?;
     let types = header::Types { cuda: header::format(&types.cuda)?, nvrtc: header::format(&types.nvrtc)? };
-    let tables = [table::driver(&families, &signatures, &types.cuda)?, table::nvrtc(&families, &signatures, &types.nvrtc)?];
+    let tables =
+        [table::driver(&families, &signatures, &types.cuda)?, table::nvrtc(&families, &signatures, &types.nvrtc)?];
     let [driver_table, nvrtc_table] = tables;
     let files = [
         ("crates/cuirass-sys/src/cuda.rs", types.cuda),

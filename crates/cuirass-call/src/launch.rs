@@ -70,11 +70,7 @@ pub fn occupancy_max_potential_block_size(
 }
 
 /// `cuOccupancyAvailableDynamicSMemPerBlock`: in bytes.
-pub fn occupancy_available_dynamic_smem_per_block(
-    function: CUfunction,
-    blocks: i32,
-    block_size: i32,
-) -> Result<usize> {
+pub fn occupancy_available_dynamic_smem_per_block(function: CUfunction, blocks: i32, block_size: i32) -> Result<usize> {
     let mut bytes = 0;
     driver_call!(
         entry!(cuOccupancyAvailableDynamicSMemPerBlock),

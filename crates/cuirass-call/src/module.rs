@@ -3,9 +3,7 @@
 use crate::Result;
 use crate::driver::owned_text;
 use crate::status::driver_call;
-use cuirass_sys::cuda::{
-    CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute, CUkernel, CUlibrary, CUmodule,
-};
+use cuirass_sys::cuda::{CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute, CUkernel, CUlibrary, CUmodule};
 use std::ffi::{CStr, c_int};
 
 /// `cuLibraryLoadData`, without options.
@@ -32,7 +30,11 @@ pub fn library_unload(library: CUlibrary) -> Result<()> {
 /// `cuLibraryGetKernel`
 pub fn library_get_kernel(library: CUlibrary, name: &CStr) -> Result<CUkernel> {
     let mut kernel = std::ptr::null_mut();
-    driver_call!(entry!(cuLibraryGetKernel), (&raw mut kernel, library, name.as_ptr()), "library {library:p}, {name:?}")?;
+    driver_call!(
+        entry!(cuLibraryGetKernel),
+        (&raw mut kernel, library, name.as_ptr()),
+        "library {library:p}, {name:?}"
+    )?;
     Ok(kernel)
 }
 

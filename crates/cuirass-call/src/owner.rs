@@ -18,6 +18,15 @@ pub trait Kind: Sized + 'static {
     fn release(raw: Self::Raw, parent: &Self::Parent) -> Result<(), Failure>;
 }
 
+/// A handle that somebody else gives back: a token, and nothing more.
+#[derive(Clone, Copy)]
+pub struct Opaque<T: Copy>(pub T);
+
+// SAFETY: [opaque-handle] a driver handle is a token without thread affinity.
+unsafe impl<T: Copy> Send for Opaque<T> {}
+// SAFETY: [opaque-handle] as above.
+unsafe impl<T: Copy> Sync for Opaque<T> {}
+
 /// A handle and what it needs. Dropped or closed, the handle is given back, once.
 pub struct Owned<K: Kind> {
     raw: K::Raw,
@@ -35,6 +44,12 @@ impl<K: Kind> Owned<K> {
     /// Takes charge of a handle that the driver has just made.
     pub fn new(raw: K::Raw, parent: K::Parent) -> Owned<K> {
         Owned { raw, spent: AtomicBool::new(false), parent }
+    }
+
+    /// The handle, where it is.
+    #[inline]
+    pub fn raw_ref(&self) -> &K::Raw {
+        &self.raw
     }
 
     /// The handle.

@@ -45,6 +45,10 @@ impl Error {
         &self.0
     }
 
+    pub(crate) fn into_facts(self) -> Box<Facts> {
+        self.0
+    }
+
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         match (&self.0.cause, &self.0.status) {

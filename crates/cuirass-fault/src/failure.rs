@@ -260,3 +260,10 @@ impl From<Failure> for Error {
         failure.raise()
     }
 }
+
+/// An error on its way again, where one operation is made of others: armed anew.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure(Some(error.into_facts()))
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::status::driver_call;
-use cuirass_sys::cuda::{CUdevice, CUdeviceptr, CUmemPoolProps, CUmemPool_attribute, CUmemoryPool, CUstream};
+use cuirass_sys::cuda::{CUdevice, CUdeviceptr, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUstream};
 
 /// `cuDeviceGetDefaultMemPool`
 pub fn device_get_default_mem_pool(device: CUdevice) -> Result<CUmemoryPool> {

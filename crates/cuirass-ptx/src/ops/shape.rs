@@ -157,3 +157,75 @@ pub(crate) fn put_p(fr: &mut Frame, p: u32, m: u32, value: u32) {
         *p = (*p & !m) | (value & m);
     }
 }
+
+/// `selp`: `a` where the predicate `c` holds, else `b`.
+#[inline(always)]
+pub(crate) fn select<T: Reg>(fr: &mut Frame, x: &Args, m: u32) {
+    let p = fr.p[x.c as usize];
+    let a: [T; LANES] = get(fr, x.a);
+    let b: [T; LANES] = get(fr, x.b);
+    let mut t = [T::default(); LANES];
+    for i in 0..LANES {
+        t[i] = if p >> i & 1 != 0 { a[i] } else { b[i] };
+    }
+    put(fr, x.d, m, &t);
+}
+
+/// A predicate from predicates.
+#[inline(always)]
+pub(crate) fn pred(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(u32, u32) -> u32) {
+    let a = fr.p[x.a as usize];
+    let b = if x.b == NONE { 0 } else { fr.p[x.b as usize] };
+    put_p(fr, x.d, m, f(a, b));
+}
+
+/// A predicate from values.
+#[inline(always)]
+pub(crate) fn test<A: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A) -> bool) {
+    let mut v = 0;
+    for i in lanes(m) {
+        v |= u32::from(f(A::file(fr)[x.a as usize][i])) << i;
+    }
+    put_p(fr, x.d, m, v);
+}
+
+/// An addition with carry in and out: `f` gives the sum and the carry.
+#[inline(always)]
+pub(crate) fn carry<T: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    set: bool,
+    f: impl Fn(T, T, T, bool) -> (T, bool),
+) {
+    let mut out = fr.cc;
+    for i in lanes(m) {
+        let a = T::file(fr)[x.a as usize][i];
+        let b = T::file(fr)[x.b as usize][i];
+        let c = if x.c == NONE { T::default() } else { T::file(fr)[x.c as usize][i] };
+        let (v, carry) = f(a, b, c, fr.cc >> i & 1 != 0);
+        T::file_mut(fr)[x.d as usize][i] = v;
+        out = (out & !(1 << i)) | u32::from(carry) << i;
+    }
+    if set {
+        fr.cc = out;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn each_quad<A: Reg, B: Reg, C: Reg, E: Reg, D: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    f: impl Fn(A, B, C, E) -> D,
+) {
+    for i in lanes(m) {
+        let v = f(
+            A::file(fr)[x.a as usize][i],
+            B::file(fr)[x.b as usize][i],
+            C::file(fr)[x.c as usize][i],
+            E::file(fr)[x.f as usize][i],
+        );
+        D::file_mut(fr)[x.d as usize][i] = v;
+    }
+}

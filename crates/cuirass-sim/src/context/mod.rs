@@ -1,0 +1,174 @@
+//! Contexts: what they are, and what becomes of them. The calls are in the files beside this one.
+
+mod calls;
+mod primary;
+
+pub use calls::*;
+pub use primary::*;
+
+use crate::engine::{self, Deps, QueueKey};
+use crate::handle::Handle;
+use crate::report;
+use crate::state::{Guard, State};
+use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, Status};
+use crate::stream::{Stream, StreamKind};
+use crate::task::Failure;
+use crate::thread::{self, Place};
+use std::collections::{BTreeMap, HashMap};
+
+/// One context.
+pub struct Context {
+    /// The ordinal of its device.
+    pub device: usize,
+    /// Whether it is its device's primary context.
+    pub primary: bool,
+    /// Its flags.
+    pub flags: u32,
+    /// Its number.
+    pub id: u64,
+    /// The status that every call in it answers after a kernel's fault.
+    pub lost: Option<Status>,
+    /// Its legacy default stream.
+    pub legacy: Handle,
+    /// The default streams of threads.
+    pub per_thread: HashMap<u64, Handle>,
+    /// The queues that the legacy stream waits for, and which wait for it.
+    pub blocking: Vec<QueueKey>,
+    /// The queues of all its streams.
+    pub queues: Vec<QueueKey>,
+    /// Limits that were changed.
+    pub limits: BTreeMap<u32, u64>,
+    /// `CUfunc_cache`
+    pub cache_config: u32,
+    /// What ended it, for a primary context, whose handle stays.
+    pub ended: Option<Place>,
+}
+
+impl State {
+    /// A new context with its legacy stream.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` when there are no handles left.
+    pub fn new_context(&mut self, device: usize, primary: bool, flags: u32) -> Answer<Handle> {
+        let context = Context {
+            device,
+            primary,
+            flags,
+            id: self.new_id(),
+            lost: None,
+            legacy: Handle::NULL,
+            per_thread: HashMap::new(),
+            blocking: Vec::new(),
+            queues: Vec::new(),
+            limits: BTreeMap::new(),
+            cache_config: 0,
+            ended: None,
+        };
+        let handle = self.contexts.insert(context)?;
+        self.open_legacy(handle)?;
+        Ok(handle)
+    }
+
+    fn open_legacy(&mut self, context: Handle) -> Answer {
+        let legacy = self.new_stream(context, StreamKind::Legacy, 0, 0)?;
+        if let Some(context) = self.contexts.peek_mut(context) {
+            context.legacy = legacy;
+        }
+        Ok(())
+    }
+
+    /// A context that is alive.
+    ///
+    /// # Errors
+    /// `CONTEXT_IS_DESTROYED`, `INVALID_CONTEXT`
+    pub fn context(&self, handle: Handle) -> Answer<&Context> {
+        let context = self.contexts.get(handle, INVALID_CONTEXT)?;
+        if let Some(by) = context.ended {
+            report::bug(format!("{} used primary context {handle}, which {by} had ended", thread::place()));
+            return Err(CONTEXT_IS_DESTROYED);
+        }
+        Ok(context)
+    }
+
+    /// As [`State::context`], to change it.
+    ///
+    /// # Errors
+    /// `CONTEXT_IS_DESTROYED`, `INVALID_CONTEXT`
+    pub fn context_mut(&mut self, handle: Handle) -> Answer<&mut Context> {
+        self.context(handle)?;
+        self.contexts.get_mut(handle, INVALID_CONTEXT)
+    }
+
+    /// The calling thread's context, alive and not lost.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` if none is current, `CONTEXT_IS_DESTROYED`, or the fault that sticks to it.
+    pub fn here(&self) -> Answer<Handle> {
+        let handle = self.here_even_lost()?;
+        self.not_lost(handle)?;
+        Ok(handle)
+    }
+
+    /// The calling thread's context, alive.
+    ///
+    /// # Errors
+    /// `INVALID_CONTEXT` if none is current, `CONTEXT_IS_DESTROYED`.
+    pub fn here_even_lost(&self) -> Answer<Handle> {
+        let handle = thread::current();
+        if handle.is_null() {
+            return Err(INVALID_CONTEXT);
+        }
+        self.context(handle)?;
+        Ok(handle)
+    }
+
+    /// Refuses a context that a fault sticks to.
+    ///
+    /// # Errors
+    /// The fault's status.
+    pub fn not_lost(&self, handle: Handle) -> Answer {
+        lost(self, handle).map_or(Ok(()), Err)
+    }
+}
+
+/// The status that sticks to a context.
+pub fn lost(state: &State, context: Handle) -> Option<Status> {
+    state.contexts.peek(context)?.lost
+}
+
+/// A kernel faulted: from now on every call in the context answers its status.
+pub fn lose(state: &mut State, context: Handle, failure: &Failure) {
+    report::make(report::Kind::Fault, failure.text.clone());
+    if let Some(context) = state.contexts.peek_mut(context)
+        && context.lost.is_none()
+    {
+        context.lost = Some(failure.status);
+    }
+}
+
+/// Waits for a context's work, then ends everything in it. The context itself is left to the caller.
+fn empty(state: &mut Guard, handle: Handle) {
+    loop {
+        let Some(context) = state.contexts.peek(handle) else { return };
+        let tails: Deps = context.queues.iter().map(|queue| state.engine.tail(*queue)).collect();
+        if state.engine.all_reached(&tails) {
+            break;
+        }
+        engine::wait(state, &tails);
+    }
+    crate::graph::context_ended(state, handle);
+    crate::module::context_ended(state, handle);
+    crate::memory::context_ended(state, handle);
+    for event in state.events.handles(|event| event.context == handle) {
+        state.events.end(event, CONTEXT_IS_DESTROYED);
+    }
+    for stream in state.streams.handles(|stream: &Stream| stream.context == handle) {
+        state.end_stream(stream, CONTEXT_IS_DESTROYED);
+    }
+    if let Some(context) = state.contexts.peek_mut(handle) {
+        context.blocking.clear();
+        context.queues.clear();
+        context.per_thread.clear();
+        context.legacy = Handle::NULL;
+    }
+}

@@ -1,0 +1,506 @@
+//! The engine: queues of pending work, and the threads that do it.
+//!
+//! Each stream has a queue. Work is pending until a worker has done it; queues advance independently, subject to
+//! the order that events and the legacy stream ask for ([`Dep`]). Host functions run on one callback thread.
+//!
+//! With a seed the schedule is deterministic: one thing runs at a time, which queue advances is drawn from the
+//! seed, and work advances only while some call waits for it or asks whether it is done. (A program that waits
+//! without calling the driver gets one step every 50 ms, so that it does not hang.)
+
+use crate::context;
+use crate::handle::Handle;
+use crate::report;
+use crate::state::{self, Guard, State};
+use crate::status::{Answer, OUT_OF_MEMORY, SUCCESS, Status};
+use crate::task::{Failure, Job, Op, Work};
+use crate::{host, thread};
+use parking_lot::{Condvar, MutexGuard};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A place in a queue: reached when the queue has done `count` of its ops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dep {
+    /// The queue.
+    pub queue: QueueKey,
+    /// How many of its ops must be done.
+    pub count: u64,
+}
+
+/// Names a queue; a key of a queue that is gone counts as done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueKey {
+    slot: u32,
+    generation: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Nothing is pending.
+    Idle,
+    /// In `ready`.
+    Ready,
+    /// In `blocked`: the head waits for another queue.
+    Blocked,
+    /// A thread does the head.
+    Running,
+}
+
+/// The pending work of one stream.
+struct Queue {
+    generation: u32,
+    context: Handle,
+    device: usize,
+    priority: i32,
+    ops: VecDeque<Op>,
+    pushed: u64,
+    done: u64,
+    standing: Standing,
+    closing: bool,
+    live: bool,
+}
+
+/// All queues.
+pub struct Engine {
+    queues: Vec<Queue>,
+    free: Vec<u32>,
+    ready: Vec<u32>,
+    blocked: Vec<u32>,
+    callbacks: VecDeque<Callback>,
+    workers: usize,
+    idle: usize,
+    running: usize,
+    waiting: usize,
+    tasks: u64,
+    callback_thread: bool,
+    seed: Option<Random>,
+    wanted: Vec<(u64, Deps)>,
+    allowance: u64,
+    waits: u64,
+}
+
+/// What a call waits for.
+pub type Deps = SmallVec<[Dep; 4]>;
+
+struct Callback {
+    queue: u32,
+    job: Job,
+    work: Work,
+    status: Status,
+}
+
+static WORK: Condvar = Condvar::new();
+static DONE: Condvar = Condvar::new();
+static CALLBACK: Condvar = Condvar::new();
+
+/// Workers that are started without being asked twice; more come only when all of them are held up.
+const WORKERS: usize = 4;
+/// As many kernels as hardware runs at once.
+const MOST_WORKERS: usize = 128;
+/// How long a waiting call sleeps before it looks whether the workers are held up.
+const HELD_UP: Duration = Duration::from_millis(10);
+/// How long a seeded schedule rests before it advances without being asked.
+const UNASKED: Duration = Duration::from_millis(50);
+
+/// A small deterministic generator (xorshift64*).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end.max(1)
+    }
+}
+
+impl Engine {
+    /// An engine without queues.
+    pub fn new(seed: Option<u64>) -> Self {
+        Self {
+            queues: Vec::new(),
+            free: Vec::new(),
+            ready: Vec::new(),
+            blocked: Vec::new(),
+            callbacks: VecDeque::new(),
+            workers: 0,
+            idle: 0,
+            running: 0,
+            waiting: 0,
+            tasks: 0,
+            callback_thread: false,
+            seed: seed.map(Random::new),
+            wanted: Vec::new(),
+            allowance: 0,
+            waits: 0,
+        }
+    }
+
+    /// Makes the schedule deterministic, or free again.
+    pub fn set_seed(&mut self, seed: Option<u64>) {
+        self.seed = seed.map(Random::new);
+        WORK.notify_all();
+    }
+
+    /// A new queue.
+    pub fn open(&mut self, context: Handle, device: usize, priority: i32) -> QueueKey {
+        let fresh = |generation| Queue {
+            generation,
+            context,
+            device,
+            priority,
+            ops: VecDeque::new(),
+            pushed: 0,
+            done: 0,
+            standing: Standing::Idle,
+            closing: false,
+            live: true,
+        };
+        match self.free.pop() {
+            Some(slot) => {
+                let queue = &mut self.queues[slot as usize];
+                *queue = fresh(queue.generation.wrapping_add(1));
+                QueueKey { slot, generation: queue.generation }
+            }
+            None => {
+                self.queues.push(fresh(0));
+                QueueKey { slot: (self.queues.len() - 1) as u32, generation: 0 }
+            }
+        }
+    }
+
+    /// The queue goes away once its work is done.
+    pub fn close(&mut self, key: QueueKey) {
+        if let Some(queue) = self.find_mut(key) {
+            queue.closing = true;
+            self.reap(key.slot);
+        }
+    }
+
+    fn reap(&mut self, slot: u32) {
+        let queue = &mut self.queues[slot as usize];
+        if queue.live && queue.closing && queue.ops.is_empty() && queue.standing == Standing::Idle {
+            queue.live = false;
+            self.free.push(slot);
+        }
+    }
+
+    fn find(&self, key: QueueKey) -> Option<&Queue> {
+        self.queues.get(key.slot as usize).filter(|queue| queue.live && queue.generation == key.generation)
+    }
+
+    fn find_mut(&mut self, key: QueueKey) -> Option<&mut Queue> {
+        self.queues.get_mut(key.slot as usize).filter(|queue| queue.live && queue.generation == key.generation)
+    }
+
+    /// The end of a queue as it is now.
+    pub fn tail(&self, key: QueueKey) -> Dep {
+        Dep { queue: key, count: self.find(key).map_or(0, |queue| queue.pushed) }
+    }
+
+    /// Whether a place is reached.
+    pub fn reached(&self, dep: Dep) -> bool {
+        self.find(dep.queue).is_none_or(|queue| queue.done >= dep.count)
+    }
+
+    /// Whether all places are reached.
+    pub fn all_reached(&self, deps: &[Dep]) -> bool {
+        deps.iter().all(|dep| self.reached(*dep))
+    }
+
+    /// Whether nothing is pending in a queue.
+    pub fn is_idle(&self, key: QueueKey) -> bool {
+        self.find(key).is_none_or(|queue| queue.done == queue.pushed)
+    }
+
+    /// How many ops are pending in all queues.
+    pub fn pending(&self) -> u64 {
+        self.queues.iter().filter(|queue| queue.live).map(|queue| queue.pushed - queue.done).sum()
+    }
+
+    /// Whether somebody lets work advance.
+    fn may_run(&self) -> bool {
+        if self.seed.is_none() {
+            return true;
+        }
+        self.running == 0 && (self.allowance > 0 || self.wanted.iter().any(|(_, deps)| !self.all_reached(deps)))
+    }
+
+    /// Takes the queue that advances next out of `ready`.
+    fn pick(&mut self) -> Option<u32> {
+        if self.ready.is_empty() || !self.may_run() {
+            return None;
+        }
+        let at = match &mut self.seed {
+            Some(random) => random.below(self.ready.len()),
+            None => {
+                let priority = |slot: &u32| self.queues[*slot as usize].priority;
+                (0..self.ready.len()).min_by_key(|at| priority(&self.ready[*at]))?
+            }
+        };
+        Some(self.ready.remove(at))
+    }
+
+    /// Sees to it that a worker looks at `ready`.
+    fn wake(&mut self) {
+        if self.idle > 0 {
+            WORK.notify_one();
+        } else if self.workers < WORKERS {
+            self.hire();
+        }
+    }
+
+    fn hire(&mut self) {
+        let hired = std::thread::Builder::new().name("cuirass-sim".into()).stack_size(4 << 20).spawn(worker);
+        match hired {
+            Ok(_detached) => self.workers += 1,
+            Err(error) => report::make(report::Kind::Panic, format!("no worker thread can be started: {error}")),
+        }
+    }
+}
+
+impl State {
+    /// Puts work at the end of a queue, to be done after `after`.
+    pub fn push(&mut self, key: QueueKey, after: &[Dep], work: Work) -> Answer<Dep> {
+        let after = after.iter().copied().filter(|dep| !self.engine.reached(*dep)).collect();
+        let Some(queue) = self.engine.find_mut(key) else { return Err(OUT_OF_MEMORY) };
+        queue.ops.push_back(Op { after, work });
+        queue.pushed += 1;
+        let dep = Dep { queue: key, count: queue.pushed };
+        if queue.standing == Standing::Idle {
+            self.advance(key.slot);
+        }
+        Ok(dep)
+    }
+
+    /// Does what needs no thread at the head of a queue, and says where the queue stands then.
+    fn advance(&mut self, slot: u32) {
+        let mut progress = self.advance_one(slot);
+        while progress {
+            progress = false;
+            if self.engine.waiting > 0 {
+                DONE.notify_all();
+            }
+            for slot in std::mem::take(&mut self.engine.blocked) {
+                self.engine.queues[slot as usize].standing = Standing::Idle;
+                progress |= self.advance_one(slot);
+            }
+        }
+    }
+
+    fn advance_one(&mut self, slot: u32) -> bool {
+        let mut progress = false;
+        loop {
+            let engine = &self.engine;
+            let queue = &engine.queues[slot as usize];
+            let Some(head) = queue.ops.front() else {
+                self.engine.reap(slot);
+                return progress;
+            };
+            if !engine.all_reached(&head.after) {
+                self.engine.queues[slot as usize].standing = Standing::Blocked;
+                self.engine.blocked.push(slot);
+                return progress;
+            }
+            if engine.seed.is_some() || !matches!(head.work, Work::Nothing | Work::Record { .. }) {
+                self.engine.queues[slot as usize].standing = Standing::Ready;
+                self.engine.ready.push(slot);
+                self.engine.wake();
+                return progress;
+            }
+            let queue = &mut self.engine.queues[slot as usize];
+            let head = queue.ops.pop_front();
+            queue.done += 1;
+            progress = true;
+            if let Some(Op { work: Work::Record { event, serial }, .. }) = head {
+                self.happened(event, serial);
+            }
+        }
+    }
+
+    /// The head of a queue is done.
+    fn complete(&mut self, slot: u32, outcome: Result<(), Failure>) {
+        let queue = &mut self.engine.queues[slot as usize];
+        queue.done += 1;
+        queue.standing = Standing::Idle;
+        let context = queue.context;
+        self.engine.running -= 1;
+        if let Err(failure) = outcome {
+            context::lose(self, context, &failure);
+        }
+        if self.engine.waiting > 0 {
+            DONE.notify_all();
+        }
+        self.advance(slot);
+        if !self.engine.blocked.is_empty() {
+            // Others may have waited for this very op.
+            for slot in std::mem::take(&mut self.engine.blocked) {
+                self.engine.queues[slot as usize].standing = Standing::Idle;
+                self.advance(slot);
+            }
+        }
+        if self.engine.seed.is_some() {
+            WORK.notify_all();
+            DONE.notify_all();
+        }
+    }
+
+    /// Which op a worker does next.
+    fn next(&mut self) -> Option<(u32, Job, Work)> {
+        let slot = self.engine.pick()?;
+        self.engine.tasks += 1;
+        self.engine.allowance = self.engine.allowance.saturating_sub(1);
+        self.engine.running += 1;
+        let number = self.engine.tasks;
+        let queue = &mut self.engine.queues[slot as usize];
+        queue.standing = Standing::Running;
+        let job = Job { context: queue.context, device: queue.device, number };
+        let work = queue.ops.pop_front().map_or(Work::Nothing, |op| op.work);
+        Some((slot, job, work))
+    }
+
+    fn to_callback_thread(&mut self, slot: u32, job: Job, work: Work) {
+        let status = context::lost(self, job.context).unwrap_or(SUCCESS);
+        self.engine.callbacks.push_back(Callback { queue: slot, job, work, status });
+        if !self.engine.callback_thread {
+            let started = std::thread::Builder::new().name("cuirass-sim-host".into()).spawn(callbacks);
+            match started {
+                Ok(_detached) => self.engine.callback_thread = true,
+                Err(error) => report::make(report::Kind::Panic, format!("no callback thread can be started: {error}")),
+            }
+        }
+        CALLBACK.notify_one();
+    }
+
+    /// An event's recording happened now.
+    fn happened(&mut self, event: Handle, serial: u64) {
+        let now = state::now();
+        if let Some(event) = self.events.peek_mut(event) {
+            event.happened(serial, now);
+        }
+    }
+}
+
+fn worker() {
+    host::block_signals();
+    thread::enter("a worker");
+    let Ok(mut state) = state::lock() else { return };
+    loop {
+        let Some((slot, job, work)) = state.next() else {
+            state.engine.idle += 1;
+            if state.engine.seed.is_some() && !state.engine.ready.is_empty() && state.engine.running == 0 {
+                if WORK.wait_for(&mut state, UNASKED).timed_out() {
+                    state.engine.allowance = state.engine.allowance.max(1);
+                }
+            } else {
+                WORK.wait(&mut state);
+            }
+            state.engine.idle -= 1;
+            continue;
+        };
+        match work {
+            Work::Nothing => state.complete(slot, Ok(())),
+            Work::Record { event, serial } => {
+                state.happened(event, serial);
+                state.complete(slot, Ok(()));
+            }
+            Work::Task(task) => {
+                let skipped = context::lost(&state, job.context).is_some();
+                let outcome = MutexGuard::unlocked(&mut state, || {
+                    let outcome = if skipped { Ok(()) } else { attempt(|| task.run(&job)) };
+                    drop(task);
+                    outcome
+                });
+                state.complete(slot, outcome);
+            }
+            Work::Host(_) | Work::Callback(_) => state.to_callback_thread(slot, job, work),
+        }
+    }
+}
+
+/// A panic in the simulator's own code ends the context, not the process.
+fn attempt(run: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_payload| {
+        let text = "the simulator itself panicked while it did a stream's work".to_owned();
+        report::make(report::Kind::Panic, text.clone());
+        Err(Failure { status: crate::status::UNKNOWN, text })
+    })
+}
+
+/// Runs host functions, in the order in which their streams reach them.
+fn callbacks() {
+    host::block_signals();
+    thread::enter("a host function");
+    thread::set_in_callback(true);
+    let Ok(mut state) = state::lock() else { return };
+    loop {
+        let Some(Callback { queue, work, status, .. }) = state.engine.callbacks.pop_front() else {
+            CALLBACK.wait(&mut state);
+            continue;
+        };
+        MutexGuard::unlocked(&mut state, || match &work {
+            Work::Host(function) if status == SUCCESS => function.call(),
+            Work::Callback(callback) => callback.call(status),
+            _ => {}
+        });
+        state.complete(queue, Ok(()));
+    }
+}
+
+/// Waits until every place is reached. The lock is given up meanwhile.
+pub fn wait(state: &mut Guard, deps: &[Dep]) {
+    if state.engine.all_reached(deps) {
+        return;
+    }
+    let ticket = state.engine.waits;
+    state.engine.waits += 1;
+    if state.engine.seed.is_some() {
+        state.engine.wanted.push((ticket, deps.iter().copied().collect()));
+        state.engine.wake();
+    }
+    state.engine.waiting += 1;
+    let mut since = Instant::now();
+    let mut done = state.engine.tasks;
+    while !state.engine.all_reached(deps) {
+        if DONE.wait_for(state, HELD_UP).timed_out() {
+            // All workers may be held up by kernels that wait for work that has no worker.
+            let engine = &mut state.engine;
+            let stuck = engine.tasks == done && since.elapsed() >= HELD_UP;
+            if stuck && !engine.ready.is_empty() && engine.idle == 0 && engine.workers < MOST_WORKERS && engine.seed.is_none() {
+                engine.hire();
+            }
+            done = engine.tasks;
+            since = Instant::now();
+        }
+    }
+    state.engine.waiting -= 1;
+    state.engine.wanted.retain(|(other, _)| *other != ticket);
+}
+
+/// Whether every place is reached; under a seeded schedule asking lets some work advance first.
+pub fn ask(state: &mut Guard, deps: &[Dep]) -> bool {
+    if state.engine.all_reached(deps) {
+        return true;
+    }
+    if let Some(random) = &mut state.engine.seed {
+        let steps = random.below(3) as u64;
+        state.engine.allowance += steps;
+        state.engine.wake();
+        let until = Instant::now() + 4 * UNASKED;
+        while state.engine.allowance > 0 && !state.engine.ready.is_empty() || state.engine.running > 0 && steps > 0 {
+            if DONE.wait_until(state, until).timed_out() {
+                break;
+            }
+        }
+        state.engine.allowance = 0;
+    }
+    state.engine.all_reached(deps)
+}

@@ -1,0 +1,4 @@
+//! Executable graphs.
+
+/// An executable graph.
+pub struct Exec {}

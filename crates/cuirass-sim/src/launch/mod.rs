@@ -1,0 +1,5 @@
+//! Launches of kernels, host functions and occupancy.
+
+mod host;
+
+pub use host::*;

@@ -1,0 +1,21 @@
+//! Keeping housekeeping and releases from disturbing a capture, whoever started it.
+
+use crate::Outcome;
+use cuirass_call::driver as call;
+use cuirass_call::sys::cuda::CUstreamCaptureMode;
+
+/// Runs `operation` with this thread's capture mode exchanged to relaxed, in which it invalidates no capture.
+pub(crate) fn relaxed<T>(operation: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let previous = call::thread_exchange_stream_capture_mode(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+    let result = operation();
+    match (result, call::thread_exchange_stream_capture_mode(previous)) {
+        (result, Ok(_relaxed)) => result,
+        (Ok(_done), Err(restoring)) => Err(restoring
+            .note("this thread's capture mode could not be restored and is now relaxed")
+            .note("the operation itself was done")),
+        (Err(failure), Err(restoring)) => Err(restoring.attach_to(
+            failure,
+            "this thread's capture mode could not be restored after this failure and is now relaxed",
+        )),
+    }
+}

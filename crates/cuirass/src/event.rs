@@ -1,0 +1,157 @@
+//! Events: markers in streams, for order and for time.
+
+use crate::context::{Context, scope};
+use crate::device::Device;
+use crate::stream::Stream;
+use crate::{Outcome, Result};
+use cuirass_call::event as call;
+use cuirass_call::owner::{Kind, Owned};
+use cuirass_call::sys::cuda::CUevent;
+use std::sync::Arc;
+
+const BLOCKING_SYNC: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+
+/// An event. Clones are the same event; it is destroyed with the last of them.
+#[derive(Clone)]
+pub struct Event(Arc<Inner>);
+
+struct Inner {
+    owned: Owned<EventKind>,
+    options: EventOptions,
+}
+
+struct EventKind;
+
+impl Kind for EventKind {
+    const NAME: &'static str = "an event";
+    type Raw = CUevent;
+    type Parent = Context;
+
+    fn release(event: CUevent, _context: &Context) -> Outcome<()> {
+        // Measured: it invalidates no capture and needs no context to be current.
+        call::destroy(event)
+    }
+}
+
+/// How an event is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventOptions {
+    /// Whether it takes the time, for [`Event::elapsed_until`]. An event that does not is cheaper.
+    pub timing: bool,
+    /// Whether waiting for it sleeps instead of spinning.
+    pub blocking_sync: bool,
+    /// Whether other processes can use it; it then takes no time.
+    pub interprocess: bool,
+}
+
+impl EventOptions {
+    /// An event that takes the time.
+    pub fn timed() -> EventOptions {
+        EventOptions { timing: true, ..EventOptions::default() }
+    }
+
+    fn flags(self) -> u32 {
+        (if self.blocking_sync { BLOCKING_SYNC } else { 0 })
+            | (if self.timing { 0 } else { DISABLE_TIMING })
+            | (if self.interprocess { INTERPROCESS } else { 0 })
+    }
+}
+
+impl Event {
+    /// `cuEventCreate`, in a context.
+    ///
+    /// # Errors
+    /// What the driver answers: `CUDA_ERROR_INVALID_VALUE` for an event that is interprocess and takes the time.
+    pub fn create(context: &Context, options: &EventOptions) -> Result<Event> {
+        let raw = scope::create(context.raw(), || call::create(options.flags()), call::destroy)?;
+        Ok(Event(Arc::new(Inner { owned: Owned::new(raw, context.clone()), options: *options })))
+    }
+
+    /// Takes charge of an event: it is destroyed with the last clone.
+    ///
+    /// # Safety
+    /// The handle is a live event of `context`, made with `options`, that nobody else destroys.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_raw(raw: CUevent, context: &Context, options: &EventOptions) -> Event {
+        Event(Arc::new(Inner { owned: Owned::new(raw, context.clone()), options: *options }))
+    }
+
+    /// The driver's handle.
+    #[inline]
+    pub fn as_raw(&self) -> CUevent {
+        self.0.owned.raw()
+    }
+
+    /// How it was made.
+    pub fn options(&self) -> EventOptions {
+        self.0.options
+    }
+
+    /// The context that it belongs to.
+    pub fn context(&self) -> Context {
+        self.0.owned.parent().clone()
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.0.owned.parent().device()
+    }
+
+    /// Gives up this share. If it is the last one the event is destroyed, and the driver's answer returned.
+    ///
+    /// # Errors
+    /// What the driver answers to the destruction; the handle is spent all the same.
+    pub fn close(self) -> Result<()> {
+        match Arc::into_inner(self.0) {
+            Some(inner) => Ok(inner.owned.close()?),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn record_on(&self, stream: &Stream) -> Result<()> {
+        Ok(call::record(self.as_raw(), stream.as_raw())?)
+    }
+
+    /// `cuEventQuery`: whether the work before its last record is done; true for an event never recorded.
+    ///
+    /// # Errors
+    /// What the driver answers, an earlier kernel's fault among it.
+    #[inline]
+    pub fn is_done(&self) -> Result<bool> {
+        Ok(call::query(self.as_raw())?)
+    }
+
+    /// `cuEventSynchronize`: waits for the work before its last record.
+    ///
+    /// # Errors
+    /// What the driver answers, an earlier kernel's fault among it.
+    #[inline]
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(call::synchronize(self.as_raw())?)
+    }
+
+    /// `cuEventElapsedTime`: milliseconds from this event to a later one; `None` while one of them is still pending.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_HANDLE` when one of them takes no time or was never recorded.
+    pub fn elapsed_until(&self, end: &Event) -> Result<Option<f32>> {
+        Ok(call::elapsed_time(self.as_raw(), end.as_raw())?)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        self.as_raw() == other.as_raw()
+    }
+}
+
+impl Eq for Event {}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Event({:p})", self.as_raw())
+    }
+}

@@ -1,0 +1,229 @@
+//! Launches: the shape of a grid, the arguments, and the call.
+#![allow(unsafe_code)]
+
+use crate::memory::Buffer;
+use crate::module::Kernel;
+use crate::stream::Stream;
+use crate::{Outcome, Result};
+use cuirass_call::launch as call;
+use cuirass_call::sys::cuda::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
+use cuirass_fault::{Failure, Misuse};
+use smallvec::SmallVec;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+/// The shape of a launch. A small plain value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LaunchConfig {
+    /// Blocks in each dimension; clusters, where `cluster` is set.
+    pub grid: [u32; 3],
+    /// Blocks of a cluster in each dimension (compute capability 9.0 and newer).
+    pub cluster: Option<[u32; 3]>,
+    /// Threads of a block in each dimension.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Whether all blocks are resident at once, so that they may wait for each other.
+    pub cooperative: bool,
+    /// Whether the kernel may start before the one ahead of it on the stream has ended.
+    pub programmatic_stream_serialization: bool,
+}
+
+impl LaunchConfig {
+    /// A grid of `blocks` blocks of `threads` threads, one-dimensional.
+    pub fn linear(blocks: u32, threads: u32) -> LaunchConfig {
+        LaunchConfig::new([blocks, 1, 1], [threads, 1, 1])
+    }
+
+    /// A grid of blocks.
+    pub fn new(grid: [u32; 3], block: [u32; 3]) -> LaunchConfig {
+        LaunchConfig {
+            grid,
+            cluster: None,
+            block,
+            shared_bytes: 0,
+            cooperative: false,
+            programmatic_stream_serialization: false,
+        }
+    }
+
+    /// The same with this much dynamic shared memory a block, in bytes.
+    #[must_use]
+    pub fn with_shared_bytes(mut self, bytes: u32) -> LaunchConfig {
+        self.shared_bytes = bytes;
+        self
+    }
+
+    /// The grid in blocks, as the driver wants it. With a cluster size, `grid` counts clusters.
+    fn blocks(&self) -> Outcome<[u32; 3]> {
+        let Some(cluster) = self.cluster else { return Ok(self.grid) };
+        let mut blocks = [0; 3];
+        for ((blocks, grid), cluster) in blocks.iter_mut().zip(self.grid).zip(cluster) {
+            *blocks = grid.checked_mul(cluster).ok_or_else(|| {
+                Failure::misuse(Misuse::Value, format!("a grid of {grid} clusters of {cluster} blocks is too large"))
+            })?;
+        }
+        Ok(blocks)
+    }
+}
+
+/// A type that can be a kernel's parameter, bit for bit.
+///
+/// # Safety
+/// Any value of the type may be read as its bytes, and these mean the same to the kernel.
+pub unsafe trait KernelParameter: Copy {}
+
+macro_rules! parameters {
+    ($($name:ty),*) => {$(
+        // SAFETY: [plain-parameter] a number of fixed size without padding.
+        unsafe impl KernelParameter for $name {}
+    )*};
+}
+
+parameters!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, half::f16, half::bf16, u128, i128);
+
+/// One argument of a launch: where its bytes are and how many. It borrows them until the launch.
+#[derive(Clone, Copy)]
+pub struct Argument<'a> {
+    address: *const c_void,
+    bytes: usize,
+    borrowed: PhantomData<&'a ()>,
+}
+
+impl<'a> Argument<'a> {
+    /// The bytes of a value, as they are.
+    pub fn bytes(bytes: &'a [u8]) -> Argument<'a> {
+        Argument { address: bytes.as_ptr().cast(), bytes: bytes.len(), borrowed: PhantomData }
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+}
+
+impl<'a, T: KernelParameter> From<&'a T> for Argument<'a> {
+    #[inline]
+    fn from(value: &'a T) -> Argument<'a> {
+        Argument { address: std::ptr::from_ref(value).cast(), bytes: size_of::<T>(), borrowed: PhantomData }
+    }
+}
+
+impl<'a> From<&'a Buffer> for Argument<'a> {
+    #[inline]
+    fn from(buffer: &'a Buffer) -> Argument<'a> {
+        let address = std::ptr::from_ref(buffer.address_ref()).cast();
+        Argument { address, bytes: size_of::<u64>(), borrowed: PhantomData }
+    }
+}
+
+/// `cuLaunchKernelEx`: runs a kernel on a stream. The number and the sizes of the arguments are held against the
+/// kernel's own, where the driver can tell them (CUDA 12.4 and newer).
+///
+/// # Errors
+/// [`ErrorKind::Value`](crate::ErrorKind::Value) for a wrong number or size of arguments; what the driver answers,
+/// an earlier kernel's fault among it.
+///
+/// # Safety
+/// The arguments are what the kernel takes, and it may touch what they point to in this grid: memory that it uses is
+/// alive until the stream has passed it, and nothing unordered with it touches the same.
+#[inline]
+pub unsafe fn launch(
+    stream: &Stream,
+    config: &LaunchConfig,
+    kernel: &Kernel,
+    arguments: &[Argument<'_>],
+) -> Result<()> {
+    // SAFETY: [launch-arguments] the caller's promise.
+    Ok(unsafe { launch_inner(stream, config, kernel, arguments) }?)
+}
+
+#[inline]
+unsafe fn launch_inner(
+    stream: &Stream,
+    config: &LaunchConfig,
+    kernel: &Kernel,
+    arguments: &[Argument<'_>],
+) -> Outcome<()> {
+    if let Some(parameters) = kernel.known_parameters() {
+        let fits = parameters.len() == arguments.len()
+            && parameters.iter().zip(arguments).all(|(parameter, argument)| parameter.size == argument.bytes);
+        if !fits {
+            return Err(mismatch(kernel, arguments));
+        }
+    }
+    let mut addresses: SmallVec<[*mut c_void; 32]> = SmallVec::new();
+    addresses.extend(arguments.iter().map(|argument| argument.address.cast_mut()));
+    let mut attributes = [CUlaunchAttribute::default(); 3];
+    let mut count = 0;
+    if config.cluster.is_some() || config.cooperative || config.programmatic_stream_serialization {
+        count = write_attributes(config, &mut attributes);
+    }
+    let [grid_x, grid_y, grid_z] = config.blocks()?;
+    let driver = CUlaunchConfig {
+        gridDimX: grid_x,
+        gridDimY: grid_y,
+        gridDimZ: grid_z,
+        blockDimX: config.block[0],
+        blockDimY: config.block[1],
+        blockDimZ: config.block[2],
+        sharedMemBytes: config.shared_bytes,
+        hStream: stream.as_raw(),
+        attrs: if count == 0 { std::ptr::null_mut() } else { attributes.as_mut_ptr() },
+        numAttrs: count,
+    };
+    let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr() };
+    // SAFETY: [launch-arguments] the caller's promise; the addresses and attributes live until the call returns.
+    unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) }
+}
+
+#[cold]
+fn write_attributes(config: &LaunchConfig, attributes: &mut [CUlaunchAttribute; 3]) -> u32 {
+    let mut list = attributes.iter_mut();
+    let mut count = 0;
+    if let (Some([x, y, z]), Some(attribute)) = (config.cluster, list.next()) {
+        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute.value.clusterDim.x = x;
+        attribute.value.clusterDim.y = y;
+        attribute.value.clusterDim.z = z;
+        count += 1;
+    }
+    if config.cooperative
+        && let Some(attribute) = list.next()
+    {
+        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        attribute.value.cooperative = 1;
+        count += 1;
+    }
+    if config.programmatic_stream_serialization
+        && let Some(attribute) = list.next()
+    {
+        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        count += 1;
+    }
+    count
+}
+
+#[cold]
+fn mismatch(kernel: &Kernel, arguments: &[Argument<'_>]) -> Failure {
+    let parameters = kernel.known_parameters().unwrap_or_default();
+    let name = kernel.name_or_handle();
+    let message = if parameters.len() == arguments.len() {
+        let wrong = parameters.iter().zip(arguments).enumerate().find(|(_, (known, given))| known.size != given.bytes);
+        match wrong {
+            Some((index, (known, given))) => {
+                format!("kernel {name}: parameter {index} has {} bytes, the argument has {}", known.size, given.bytes)
+            }
+            None => format!("kernel {name}: the arguments fit"),
+        }
+    } else {
+        format!("kernel {name} takes {} arguments, {} were given", parameters.len(), arguments.len())
+    };
+    Failure::misuse(Misuse::Value, message)
+}

@@ -1,0 +1,291 @@
+//! Buffers, and what memory resources have in common.
+
+use crate::context::{Context, capture, scope};
+use crate::device::Device;
+use crate::memory::pool::DeviceMemoryResource;
+use crate::stream::Stream;
+use crate::{Outcome, Result};
+use cuirass_call::memory::{buffer as call, pinned, pool};
+use cuirass_call::owner::{Kind, Owned};
+use cuirass_fault::lock::Mutex;
+use cuirass_fault::{Failure, Misuse};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Where memory comes from. Users may bring their own; [`Buffer::from_resource`] makes its buffers.
+pub trait MemoryResource: Send + Sync {
+    /// Memory of this many bytes, usable in the stream's order.
+    ///
+    /// # Errors
+    /// Whatever it fails with; nothing is then allocated.
+    fn allocate(&self, bytes: usize, stream: &Stream) -> Result<Buffer>;
+
+    /// Takes back memory that [`Buffer::from_resource`] was given, in the stream's order.
+    ///
+    /// # Errors
+    /// Whatever it fails with; it is not called again for the same memory.
+    fn deallocate(&self, address: u64, bytes: usize, stream: &Stream) -> Result<()>;
+
+    /// Whether kernels can use its memory.
+    fn is_device_accessible(&self) -> bool;
+
+    /// Whether the host can.
+    fn is_host_accessible(&self) -> bool;
+
+    /// The device that it is on; `None` for host memory.
+    fn device(&self) -> Option<Device>;
+}
+
+/// A piece of memory: an address, a size, where it comes from, and the stream that orders its release. Dropped or
+/// closed, it goes back, once the work that is on that stream by then is done.
+pub struct Buffer(Owned<Memory>);
+
+struct Memory;
+
+#[derive(Clone, Copy)]
+struct Range {
+    address: u64,
+    bytes: usize,
+}
+
+struct Origin {
+    source: Source,
+    /// What orders the release. A lock, since it can be replaced.
+    release_stream: Mutex<Option<Stream>>,
+}
+
+enum Source {
+    Pool(DeviceMemoryResource),
+    /// `cuMemAlloc`.
+    Synchronous(Context),
+    /// `cuMemAllocHost`.
+    Pinned(Context),
+    Resource(Arc<dyn MemoryResource>),
+    /// Not ours to free; what keeps it alive is kept.
+    Borrowed {
+        _owner: Option<Arc<dyn Any + Send + Sync>>,
+    },
+}
+
+impl Kind for Memory {
+    const NAME: &'static str = "a buffer";
+    type Raw = Range;
+    type Parent = Origin;
+
+    fn release(range: Range, origin: &Origin) -> Outcome<()> {
+        // Taken out of the lock first: a release may run user code.
+        let stream = origin.release_stream.lock().take();
+        match &origin.source {
+            Source::Pool(resource) => release_to_pool(range, resource, stream),
+            Source::Synchronous(_context) => capture::relaxed(|| call::free(range.address)),
+            Source::Pinned(context) => {
+                let address = std::ptr::with_exposed_provenance_mut(usize::try_from(range.address).unwrap_or(0));
+                scope::release(context.raw(), || capture::relaxed(|| pinned::free_host(address)))
+            }
+            Source::Resource(resource) => {
+                let stream = stream.unwrap_or_else(Stream::legacy_default);
+                resource.deallocate(range.address, range.bytes, &stream).map_err(Failure::from)
+            }
+            Source::Borrowed { .. } => Ok(()),
+        }
+    }
+}
+
+fn release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: Option<Stream>) -> Outcome<()> {
+    let stream = stream.unwrap_or_else(Stream::legacy_default);
+    let free = || capture::relaxed(|| pool::free_async(range.address, stream.as_raw()));
+    if stream.is_default() {
+        // A default stream is the current context's: the one it was allocated in, if that was noted.
+        let context = stream.bound_context().cloned().unwrap_or_else(|| resource.context().clone());
+        return scope::release(context.raw(), free);
+    }
+    free()
+}
+
+impl Buffer {
+    fn new(address: u64, bytes: usize, source: Source, release_stream: Option<Stream>) -> Buffer {
+        let origin = Origin { source, release_stream: Mutex::new(release_stream) };
+        Buffer(Owned::new(Range { address, bytes }, origin))
+    }
+
+    pub(crate) fn pooled(address: u64, bytes: usize, resource: DeviceMemoryResource, stream: Stream) -> Buffer {
+        Buffer::new(address, bytes, Source::Pool(resource), Some(stream))
+    }
+
+    pub(crate) fn pinned(address: u64, bytes: usize, context: Context) -> Buffer {
+        Buffer::new(address, bytes, Source::Pinned(context), None)
+    }
+
+    /// Memory that goes back to a user's resource: [`MemoryResource::deallocate`] is called once.
+    pub fn from_resource(address: u64, bytes: usize, resource: Arc<dyn MemoryResource>, stream: &Stream) -> Buffer {
+        Buffer::new(address, bytes, Source::Resource(resource), Some(stream.clone()))
+    }
+
+    /// Memory that belongs to somebody else: it is not freed here, and `owner` is kept as long as the buffer.
+    ///
+    /// # Safety
+    /// The memory is there as long as `owner` lives, and is what the buffer is used for.
+    #[allow(unsafe_code)]
+    pub unsafe fn borrow_raw(address: u64, bytes: usize, owner: Option<Arc<dyn Any + Send + Sync>>) -> Buffer {
+        Buffer::new(address, bytes, Source::Borrowed { _owner: owner }, None)
+    }
+
+    /// Takes charge of stream-ordered memory of a pool: it is freed in the stream's order.
+    ///
+    /// # Safety
+    /// The memory was allocated from `resource`'s pool, and nobody else frees it.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_raw(address: u64, bytes: usize, resource: &DeviceMemoryResource, stream: &Stream) -> Buffer {
+        Buffer::pooled(address, bytes, resource.clone(), stream.clone())
+    }
+
+    /// Its address: the driver's handle.
+    #[inline]
+    pub fn as_raw(&self) -> u64 {
+        self.0.raw_ref().address
+    }
+
+    #[inline]
+    pub(crate) fn address_ref(&self) -> &u64 {
+        &self.0.raw_ref().address
+    }
+
+    /// Its size in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.raw_ref().bytes
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The stream that orders its release, if one does.
+    pub fn deallocation_stream(&self) -> Option<Stream> {
+        self.0.parent().release_stream.lock().clone()
+    }
+
+    /// Replaces the stream that orders its release: the memory goes back once what is on this stream by then is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for memory whose release no stream orders.
+    pub fn set_deallocation_stream(&self, stream: &Stream) -> Result<()> {
+        match &self.0.parent().source {
+            Source::Pool(resource) => {
+                let stream = resource.bound(stream)?;
+                let _replaced = self.0.parent().release_stream.lock().replace(stream);
+                Ok(())
+            }
+            Source::Resource(_) => {
+                let _replaced = self.0.parent().release_stream.lock().replace(stream.clone());
+                Ok(())
+            }
+            _ => Err(Failure::misuse(Misuse::State, "the release of this buffer is ordered by no stream").raise()),
+        }
+    }
+
+    /// The pool resource that it comes from, if it comes from one.
+    pub fn pool_resource(&self) -> Option<DeviceMemoryResource> {
+        match &self.0.parent().source {
+            Source::Pool(resource) => Some(resource.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether kernels can use it, as far as its resource says.
+    pub fn is_device_accessible(&self) -> bool {
+        match &self.0.parent().source {
+            Source::Resource(resource) => resource.is_device_accessible(),
+            _ => true,
+        }
+    }
+
+    /// Whether the host can use it, as far as its resource says.
+    pub fn is_host_accessible(&self) -> bool {
+        match &self.0.parent().source {
+            Source::Pinned(_) => true,
+            Source::Resource(resource) => resource.is_host_accessible(),
+            _ => false,
+        }
+    }
+
+    /// The device that it is on, as far as its resource says; `None` for host memory.
+    pub fn device(&self) -> Option<Device> {
+        match &self.0.parent().source {
+            Source::Pool(resource) => Some(resource.device_inner()),
+            Source::Synchronous(context) => Some(context.device()),
+            Source::Resource(resource) => resource.device(),
+            Source::Pinned(_) | Source::Borrowed { .. } => None,
+        }
+    }
+
+    /// Gives the memory back in the order of its release stream, and returns the answer.
+    ///
+    /// # Errors
+    /// What the driver answers to the release; the memory is spent all the same.
+    pub fn close(self) -> Result<()> {
+        Ok(self.0.close()?)
+    }
+
+    /// As [`close`](Buffer::close), in the order of this stream.
+    ///
+    /// # Errors
+    /// As [`close`](Buffer::close), and [`set_deallocation_stream`](Buffer::set_deallocation_stream).
+    pub fn close_on(self, stream: &Stream) -> Result<()> {
+        self.set_deallocation_stream(stream)?;
+        self.close()
+    }
+
+    /// Leaves the memory to the caller, who frees it.
+    pub fn into_raw(self) -> u64 {
+        self.0.disown().address
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({:#x}, {} bytes)", self.as_raw(), self.len())
+    }
+}
+
+/// Device memory by `cuMemAlloc`: for devices without memory pools, and for memory that no stream orders.
+#[derive(Clone)]
+pub struct SynchronousMemoryResource(Context);
+
+impl SynchronousMemoryResource {
+    /// Memory of a device.
+    ///
+    /// # Errors
+    /// What the driver answers when its primary context is retained.
+    pub fn new(device: Device) -> Result<SynchronousMemoryResource> {
+        Ok(SynchronousMemoryResource(device.context()?))
+    }
+}
+
+impl MemoryResource for SynchronousMemoryResource {
+    /// `cuMemAlloc_v2`; the stream plays no part. Memory of 0 bytes has no address.
+    fn allocate(&self, bytes: usize, _stream: &Stream) -> Result<Buffer> {
+        let address = match bytes {
+            0 => 0,
+            bytes => scope::create(self.0.raw(), || call::alloc(bytes), call::free)?,
+        };
+        Ok(Buffer::new(address, bytes, Source::Synchronous(self.0.clone()), None))
+    }
+
+    fn deallocate(&self, address: u64, _bytes: usize, _stream: &Stream) -> Result<()> {
+        Ok(capture::relaxed(|| call::free(address))?)
+    }
+
+    fn is_device_accessible(&self) -> bool {
+        true
+    }
+
+    fn is_host_accessible(&self) -> bool {
+        false
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(self.0.device())
+    }
+}

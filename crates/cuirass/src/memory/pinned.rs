@@ -1,0 +1,121 @@
+//! Page-locked host memory.
+#![allow(unsafe_code)]
+
+use crate::context::{Context, scope};
+use crate::device::Device;
+use crate::memory::buffer::{Buffer, MemoryResource};
+use crate::stream::Stream;
+use crate::{Outcome, Result};
+use bytemuck::Pod;
+use cuirass_call::memory::pinned as call;
+use cuirass_fault::{Failure, Misuse};
+use std::sync::Arc;
+
+/// Page-locked host memory by `cuMemAllocHost`, which both the host and every device can use.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LegacyPinnedMemoryResource;
+
+impl LegacyPinnedMemoryResource {
+    fn allocate_inner(bytes: usize) -> Outcome<Buffer> {
+        // The driver wants some context to be current; it does not matter which.
+        let context = match Context::current_inner()? {
+            Some(context) => context,
+            None => Device::new(0).map_err(Failure::from)?.primary()?,
+        };
+        let address = scope::create(context.raw(), || call::alloc_host(bytes), call::free_host)?;
+        Ok(Buffer::pinned(address.expose_provenance() as u64, bytes, context))
+    }
+}
+
+impl MemoryResource for LegacyPinnedMemoryResource {
+    /// `cuMemAllocHost_v2`; the stream plays no part.
+    fn allocate(&self, bytes: usize, _stream: &Stream) -> Result<Buffer> {
+        Ok(LegacyPinnedMemoryResource::allocate_inner(bytes)?)
+    }
+
+    fn deallocate(&self, address: u64, bytes: usize, _stream: &Stream) -> Result<()> {
+        let context = match Context::current_inner()? {
+            Some(context) => context,
+            None => Device::new(0)?.primary()?,
+        };
+        Buffer::pinned(address, bytes, context).close()
+    }
+
+    fn is_device_accessible(&self) -> bool {
+        true
+    }
+
+    fn is_host_accessible(&self) -> bool {
+        true
+    }
+
+    fn device(&self) -> Option<Device> {
+        None
+    }
+}
+
+/// Page-locked memory that the host has for itself: readable and writable as a slice. To be copied asynchronously it
+/// is given away, shared or whole, until the copy is done.
+pub struct PinnedMemory<T: Pod> {
+    buffer: Arc<Buffer>,
+    count: usize,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Pod> PinnedMemory<T> {
+    /// Memory for `count` elements, all zero.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for more elements than fit in the address space; what
+    /// `cuMemAllocHost` answers.
+    pub fn zeroed(count: usize) -> Result<PinnedMemory<T>> {
+        let bytes = count.checked_mul(size_of::<T>()).ok_or_else(|| {
+            Failure::misuse(Misuse::Value, format!("{count} elements of {} bytes are too many", size_of::<T>()))
+        })?;
+        let buffer = LegacyPinnedMemoryResource::allocate_inner(bytes)?;
+        let memory: PinnedMemory<T> =
+            PinnedMemory { buffer: Arc::new(buffer), count, element: std::marker::PhantomData };
+        if bytes > 0 {
+            // SAFETY: [pinned-slice] the memory is ours, has `bytes` bytes, and no copy uses it yet.
+            unsafe { memory.pointer().cast::<u8>().write_bytes(0, bytes) };
+        }
+        Ok(memory)
+    }
+
+    /// A copy of a slice.
+    ///
+    /// # Errors
+    /// As [`zeroed`](PinnedMemory::zeroed).
+    pub fn from_slice(values: &[T]) -> Result<PinnedMemory<T>> {
+        let mut memory = PinnedMemory::zeroed(values.len())?;
+        memory.as_mut_slice().copy_from_slice(values);
+        Ok(memory)
+    }
+
+    fn pointer(&self) -> *mut T {
+        std::ptr::with_exposed_provenance_mut(usize::try_from(self.buffer.as_raw()).unwrap_or(0))
+    }
+
+    /// The elements.
+    pub fn as_slice(&self) -> &[T] {
+        if self.count == 0 {
+            return &[];
+        }
+        // SAFETY: [pinned-slice] page-locked memory of `count` elements, aligned to pages; a copy that writes it holds
+        // the whole `PinnedMemory`, so that none is under way.
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.count) }
+    }
+
+    /// The elements, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        if self.count == 0 {
+            return &mut [];
+        }
+        // SAFETY: [pinned-slice] as above; a copy that reads it borrows or holds it, so that none is under way.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.count) }
+    }
+
+    pub(crate) fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+}

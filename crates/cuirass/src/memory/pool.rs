@@ -1,0 +1,232 @@
+//! Memory pools: stream-ordered memory of a device.
+
+use crate::context::{Context, capture, scope};
+use crate::device::Device;
+use crate::memory::buffer::{Buffer, MemoryResource};
+use crate::stream::Stream;
+use crate::{Outcome, Result};
+use cuirass_call::context as context_call;
+use cuirass_call::memory::pool as call;
+use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::sys::cuda::{
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
+    CUmemoryPool,
+};
+use std::sync::Arc;
+
+/// An attribute of a pool: the driver's numbers, by the driver's names.
+pub type PoolAttribute = CUmemPool_attribute;
+
+/// The memory of a device's pool: its default one, or one of its own. Clones are the same resource.
+#[derive(Clone)]
+pub struct DeviceMemoryResource(Arc<Pool>);
+
+struct Pool {
+    raw: Opaque<CUmemoryPool>,
+    context: Context,
+    /// The pool, where it is one of our own; destroyed with the last buffer of it.
+    owned: Option<Owned<PoolKind>>,
+}
+
+struct PoolKind;
+
+impl Kind for PoolKind {
+    const NAME: &'static str = "a memory pool";
+    type Raw = CUmemoryPool;
+    type Parent = ();
+
+    fn release(pool: CUmemoryPool, (): &()) -> Outcome<()> {
+        capture::relaxed(|| call::destroy(pool))
+    }
+}
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMemoryResourceOptions {
+    /// The most memory that it may take, in bytes; 0 leaves that to the driver.
+    pub max_size: usize,
+    /// Whether other processes can use its memory.
+    pub ipc_enabled: bool,
+}
+
+impl DeviceMemoryResource {
+    /// A device's default pool. Where its release threshold is 0, as the driver makes it, it is raised so that freed
+    /// memory is kept for reuse instead of going back to the system at every synchronisation. This disturbs no
+    /// capture on any thread.
+    pub(crate) fn default_of(device: Device) -> Outcome<DeviceMemoryResource> {
+        let context = device.primary()?;
+        let raw = call::device_get_default_mem_pool(device.raw())?;
+        capture::relaxed(|| {
+            let threshold = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            if call::get_attribute(raw, threshold)? == 0 {
+                call::set_attribute(raw, threshold, u64::MAX)
+            } else {
+                Ok(())
+            }
+        })?;
+        Ok(DeviceMemoryResource(Arc::new(Pool { raw: Opaque(raw), context, owned: None })))
+    }
+
+    /// `cuMemPoolCreate`: a pool of its own, on a device.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn create(device: Device, options: &DeviceMemoryResourceOptions) -> Result<DeviceMemoryResource> {
+        let context = device.context()?;
+        let mut properties = CUmemPoolProps {
+            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: if options.ipc_enabled {
+                CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+            } else {
+                CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
+            },
+            maxSize: options.max_size,
+            ..CUmemPoolProps::default()
+        };
+        properties.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        properties.location.__bindgen_anon_1.id = device.raw();
+        let raw = call::create(&properties)?;
+        let owned = Some(Owned::new(raw, ()));
+        Ok(DeviceMemoryResource(Arc::new(Pool { raw: Opaque(raw), context, owned })))
+    }
+
+    /// A pool of another library's, which is never destroyed here.
+    ///
+    /// # Errors
+    /// What the driver answers when the device's primary context is retained.
+    ///
+    /// # Safety
+    /// The handle is a live pool of `device`, and stays so as long as this and its buffers live.
+    #[allow(unsafe_code)]
+    pub unsafe fn borrow_raw(raw: CUmemoryPool, device: Device) -> Result<DeviceMemoryResource> {
+        let context = device.context()?;
+        Ok(DeviceMemoryResource(Arc::new(Pool { raw: Opaque(raw), context, owned: None })))
+    }
+
+    /// The driver's handle.
+    pub fn as_raw(&self) -> CUmemoryPool {
+        self.0.raw.0
+    }
+
+    /// Whether the pool is one of its own, destroyed with it.
+    pub fn is_owned(&self) -> bool {
+        self.0.owned.is_some()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    pub(crate) fn device_inner(&self) -> Device {
+        self.0.context.device()
+    }
+
+    /// An attribute's value; flags are 0 or 1, the rest bytes.
+    ///
+    /// # Errors
+    /// What the driver answers. During a capture that is not relaxed it refuses, and the capture is invalidated.
+    pub fn attribute(&self, attribute: PoolAttribute) -> Result<u64> {
+        Ok(call::get_attribute(self.as_raw(), attribute)?)
+    }
+
+    /// Sets an attribute. A high-water mark can only be set to 0.
+    ///
+    /// # Errors
+    /// What the driver answers: `CUDA_ERROR_INVALID_VALUE` for an attribute that can only be read.
+    pub fn set_attribute(&self, attribute: PoolAttribute, value: u64) -> Result<()> {
+        Ok(call::set_attribute(self.as_raw(), attribute, value)?)
+    }
+
+    /// `cuMemPoolTrimTo`: gives unused memory back to the system, but for `keep` bytes.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn trim_to(&self, keep: usize) -> Result<()> {
+        Ok(call::trim_to(self.as_raw(), keep)?)
+    }
+
+    /// `cuMemAllocFromPoolAsync`: memory of this many bytes, usable in the stream's order, and given back in it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, and what else the driver answers.
+    #[inline]
+    pub fn allocate(&self, bytes: usize, stream: &Stream) -> Result<Buffer> {
+        if stream.is_default() {
+            return Ok(self.allocate_on_default(bytes, stream)?);
+        }
+        let address = call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw())?;
+        Ok(Buffer::pooled(address, bytes, self.clone(), stream.clone()))
+    }
+
+    /// On a default stream, which is the current context's, or without one the device's primary context's.
+    #[cold]
+    fn allocate_on_default(&self, bytes: usize, stream: &Stream) -> Outcome<Buffer> {
+        let stream = self.bound(stream)?;
+        let context = stream.bound_context().unwrap_or(self.context());
+        let raw = stream.as_raw();
+        let address = scope::create(
+            context.raw(),
+            || call::alloc_from_pool_async(bytes, self.as_raw(), raw),
+            |address| call::free_async(address, raw),
+        )?;
+        Ok(Buffer::pooled(address, bytes, self.clone(), stream))
+    }
+
+    /// A stream as it can order a release later: a default stream together with the context whose it is now.
+    pub(crate) fn bound(&self, stream: &Stream) -> Outcome<Stream> {
+        if !stream.is_default() || stream.bound_context().is_some() {
+            return Ok(stream.clone());
+        }
+        let current = context_call::ctx_get_current()?;
+        let context = match Context::current_inner()? {
+            Some(context) if !current.is_null() => context,
+            _ => self.context().clone(),
+        };
+        Ok(stream.bound_to(context))
+    }
+
+    /// Gives up this share. If no other share and no buffer is left, a pool of its own is destroyed, and the
+    /// driver's answer returned.
+    ///
+    /// # Errors
+    /// What `cuMemPoolDestroy` answers.
+    pub fn close(self) -> Result<()> {
+        match Arc::into_inner(self.0).and_then(|pool| pool.owned) {
+            Some(owned) => Ok(owned.close()?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl MemoryResource for DeviceMemoryResource {
+    fn allocate(&self, bytes: usize, stream: &Stream) -> Result<Buffer> {
+        DeviceMemoryResource::allocate(self, bytes, stream)
+    }
+
+    fn deallocate(&self, address: u64, _bytes: usize, stream: &Stream) -> Result<()> {
+        let stream = self.bound(stream)?;
+        let free = || capture::relaxed(|| call::free_async(address, stream.as_raw()));
+        Ok(match stream.bound_context() {
+            Some(context) => scope::release(context.raw(), free)?,
+            None => free()?,
+        })
+    }
+
+    fn is_device_accessible(&self) -> bool {
+        true
+    }
+
+    fn is_host_accessible(&self) -> bool {
+        false
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(self.device_inner())
+    }
+}
+
+impl std::fmt::Debug for DeviceMemoryResource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceMemoryResource({:p} on device {})", self.as_raw(), self.device_inner().ordinal())
+    }
+}

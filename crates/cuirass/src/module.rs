@@ -1,0 +1,393 @@
+//! Loaded code: object code, kernels and their attributes.
+#![allow(unsafe_code)]
+
+use crate::context::{capture, scope};
+use crate::device::Device;
+use crate::{Outcome, Result};
+use cuirass_call::launch as occupancy;
+use cuirass_call::load;
+use cuirass_call::module as call;
+use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::sys::cuda::{CUfunction_attribute, CUkernel, CUlibrary};
+use cuirass_fault::{Failure, Library, Misuse};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, OnceLock};
+
+/// An attribute of a kernel: the driver's numbers, by the driver's names.
+pub type KernelAttribute = CUfunction_attribute;
+
+/// What object code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CodeKind {
+    /// The virtual machine's text.
+    Ptx,
+    /// A device's native code.
+    Cubin,
+    /// Code for the linker's optimiser; it cannot be loaded.
+    LtoIr,
+    /// Several of these in one.
+    Fatbin,
+    /// An object file, for the linker.
+    Object,
+    /// An archive of them, for the linker.
+    Library,
+}
+
+impl CodeKind {
+    /// `ptx`, `cubin`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            CodeKind::Ptx => "ptx",
+            CodeKind::Cubin => "cubin",
+            CodeKind::LtoIr => "ltoir",
+            CodeKind::Fatbin => "fatbin",
+            CodeKind::Object => "object",
+            CodeKind::Library => "library",
+        }
+    }
+}
+
+struct LibraryKind;
+
+impl Kind for LibraryKind {
+    const NAME: &'static str = "loaded code";
+    type Raw = CUlibrary;
+    type Parent = ();
+
+    fn release(library: CUlibrary, (): &()) -> Outcome<()> {
+        capture::relaxed(|| call::library_unload(library))
+    }
+}
+
+/// Compiled code. It is loaded when a kernel of it is first asked for, and unloaded with its last kernel.
+#[derive(Clone)]
+pub struct ObjectCode(Arc<Code>);
+
+struct Code {
+    name: String,
+    kind: CodeKind,
+    bytes: Vec<u8>,
+    /// The PTX that was compiled beside a cubin: what the simulated device runs.
+    ptx: Option<Vec<u8>>,
+    /// Names in the source to names in the code.
+    symbols: HashMap<String, String>,
+    library: OnceLock<Arc<Owned<LibraryKind>>>,
+}
+
+impl ObjectCode {
+    /// Object code from its bytes.
+    pub fn new(kind: CodeKind, bytes: impl Into<Vec<u8>>) -> ObjectCode {
+        ObjectCode::with_symbols(kind, bytes, "", HashMap::new())
+    }
+
+    /// Object code with a name of its own, and the names that symbols have in it.
+    pub fn with_symbols(
+        kind: CodeKind,
+        bytes: impl Into<Vec<u8>>,
+        name: &str,
+        symbols: HashMap<String, String>,
+    ) -> ObjectCode {
+        ObjectCode::compiled(kind, bytes.into(), None, name, symbols)
+    }
+
+    pub(crate) fn compiled(
+        kind: CodeKind,
+        bytes: Vec<u8>,
+        ptx: Option<Vec<u8>>,
+        name: &str,
+        symbols: HashMap<String, String>,
+    ) -> ObjectCode {
+        ObjectCode(Arc::new(Code { name: name.to_owned(), kind, bytes, ptx, symbols, library: OnceLock::new() }))
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> CodeKind {
+        self.0.kind
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+
+    /// The PTX that was compiled beside a cubin, if it was.
+    pub fn companion_ptx(&self) -> Option<&[u8]> {
+        self.0.ptx.as_deref()
+    }
+
+    /// Names in the source to names in the code.
+    pub fn symbols(&self) -> &HashMap<String, String> {
+        &self.0.symbols
+    }
+
+    /// The driver's handle of the loaded library; loads it.
+    ///
+    /// # Errors
+    /// As [`kernel`](ObjectCode::kernel).
+    pub fn as_raw(&self) -> Result<CUlibrary> {
+        Ok(self.library()?.raw())
+    }
+
+    fn library(&self) -> Outcome<&Arc<Owned<LibraryKind>>> {
+        let code = &*self.0;
+        if let Some(library) = code.library.get() {
+            return Ok(library);
+        }
+        if !matches!(code.kind, CodeKind::Ptx | CodeKind::Cubin | CodeKind::Fatbin) {
+            return Err(Failure::misuse(
+                Misuse::State,
+                format!("{} code cannot be loaded, only ptx, cubin and fatbin can; link it first", code.kind.name()),
+            ));
+        }
+        crate::driver::initialized()?;
+        let simulated = load::loaded(Library::Driver).is_some_and(|(_, _, is_simulator)| is_simulator);
+        let image = match &code.ptx {
+            Some(ptx) if simulated => ptx,
+            _ => &code.bytes,
+        };
+        let raw = load_image(image)?;
+        // Of two threads that load it at once, one keeps its library and the other gives its own back.
+        Ok(code.library.get_or_init(|| Arc::new(Owned::new(raw, ()))))
+    }
+
+    /// A kernel, by its name in the source or in the code.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND` when there is none of that name; what the driver answers to loading;
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for code that cannot be loaded.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let library = self.library()?;
+        let mangled = self.0.symbols.get(name).map_or(name, String::as_str);
+        let text =
+            CString::new(mangled).map_err(|_nul| Failure::misuse(Misuse::Value, "a kernel's name has no NUL in it"))?;
+        let raw = call::library_get_kernel(library.raw(), &text)?;
+        Ok(Kernel::new(raw, Some(library.clone()), Some(mangled.to_owned()))?)
+    }
+
+    /// `cuLibraryGetGlobal`: a global variable in a device's primary context: its address and its size in bytes.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_FOUND` when there is none of that name.
+    pub fn global(&self, name: &str, device: Device) -> Result<(u64, usize)> {
+        let library = self.library()?;
+        let mangled = self.0.symbols.get(name).map_or(name, String::as_str);
+        let text = CString::new(mangled)
+            .map_err(|_nul| Failure::misuse(Misuse::Value, "a variable's name has no NUL in it"))?;
+        let context = device.context()?;
+        Ok(scope::read(context.raw(), || call::library_get_global(library.raw(), &text))?)
+    }
+
+    /// Gives up this share. If no other share and no kernel is left the code is unloaded, and the driver's answer
+    /// returned.
+    ///
+    /// # Errors
+    /// What `cuLibraryUnload` answers.
+    pub fn close(self) -> Result<()> {
+        let library = Arc::into_inner(self.0).and_then(|code| code.library.into_inner());
+        match library.and_then(Arc::into_inner) {
+            Some(owned) => Ok(owned.close()?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn load_image(image: &[u8]) -> Outcome<CUlibrary> {
+    const ELF: &[u8] = b"\x7fELF";
+    const FATBIN: &[u8] = &[0x50, 0xed, 0x55, 0xba];
+    if image.starts_with(ELF) || image.starts_with(FATBIN) || image.ends_with(&[0]) {
+        if image.len() < 64 {
+            return Err(Failure::misuse(Misuse::Value, format!("{} bytes are too few for object code", image.len())));
+        }
+        // SAFETY: [code-image] a cubin or fatbin by its mark, or text that ends in NUL.
+        return unsafe { call::library_load_data(image) };
+    }
+    let mut text = Vec::with_capacity(image.len() + 1);
+    text.extend_from_slice(image);
+    text.push(0);
+    // SAFETY: [code-image] text that ends in NUL.
+    unsafe { call::library_load_data(&text) }
+}
+
+/// One parameter of a kernel: where it is in the parameter block, and its size, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParameterInfo {
+    /// From the start of the parameter block.
+    pub offset: usize,
+    /// Its size.
+    pub size: usize,
+}
+
+/// A kernel: an entry point of loaded code, which it keeps loaded.
+#[derive(Clone)]
+pub struct Kernel(Arc<KernelInner>);
+
+struct KernelInner {
+    raw: Opaque<CUkernel>,
+    name: Option<String>,
+    /// Read once; none where the driver cannot tell them (older than CUDA 12.4).
+    parameters: Option<Box<[ParameterInfo]>>,
+    library: Option<Arc<Owned<LibraryKind>>>,
+}
+
+impl Kernel {
+    fn new(raw: CUkernel, library: Option<Arc<Owned<LibraryKind>>>, name: Option<String>) -> Outcome<Kernel> {
+        let parameters = read_parameters(raw)?;
+        Ok(Kernel(Arc::new(KernelInner { raw: Opaque(raw), name, parameters, library })))
+    }
+
+    /// A kernel of another library's.
+    ///
+    /// # Errors
+    /// What the driver answers to the question for its parameters.
+    ///
+    /// # Safety
+    /// The handle is a `CUkernel` that stays loaded as long as this lives.
+    pub unsafe fn borrow_raw(raw: CUkernel) -> Result<Kernel> {
+        Ok(Kernel::new(raw, None, None)?)
+    }
+
+    /// The driver's handle.
+    #[inline]
+    pub fn as_raw(&self) -> CUkernel {
+        self.0.raw.0
+    }
+
+    /// The handle of the library that it keeps loaded; `None` for a borrowed kernel.
+    pub fn library_raw(&self) -> Option<CUlibrary> {
+        self.0.library.as_ref().map(|library| library.raw())
+    }
+
+    /// Its name in the code.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a borrowed kernel and a driver before CUDA 12.3.
+    pub fn name(&self) -> Result<String> {
+        match &self.0.name {
+            Some(name) => Ok(name.clone()),
+            None => Ok(call::kernel_get_name(self.as_raw())?),
+        }
+    }
+
+    pub(crate) fn name_or_handle(&self) -> String {
+        self.0.name.clone().unwrap_or_else(|| format!("{:p}", self.as_raw()))
+    }
+
+    #[inline]
+    pub(crate) fn known_parameters(&self) -> Option<&[ParameterInfo]> {
+        self.0.parameters.as_deref()
+    }
+
+    /// Its parameters, in order (`cuKernelGetParamInfo`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a driver before CUDA 12.4.
+    pub fn parameters(&self) -> Result<&[ParameterInfo]> {
+        match &self.0.parameters {
+            Some(parameters) => Ok(parameters),
+            None => match call::kernel_get_param_info(self.as_raw(), 0) {
+                Err(failure) => Err(failure.raise()),
+                Ok(_) => Err(Failure::internal("parameters that could not be read can be read now").raise()),
+            },
+        }
+    }
+
+    /// `cuKernelGetAttribute`, on a device.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn attribute(&self, attribute: KernelAttribute, device: Device) -> Result<i32> {
+        let context = device.context()?;
+        Ok(scope::read(context.raw(), || call::kernel_get_attribute(self.as_raw(), attribute, device.as_raw()))?)
+    }
+
+    /// `cuKernelSetAttribute`, on a device.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn set_attribute(&self, attribute: KernelAttribute, value: i32, device: Device) -> Result<()> {
+        let context = device.context()?;
+        let set = || call::kernel_set_attribute(self.as_raw(), attribute, value, device.as_raw());
+        Ok(scope::submit(context.raw(), "the new attribute", set)?)
+    }
+
+    /// How many blocks of `block_size` threads, each with this much dynamic shared memory, fit on a multiprocessor.
+    ///
+    /// # Errors
+    /// What `cuOccupancyMaxActiveBlocksPerMultiprocessor` answers.
+    pub fn max_active_blocks(&self, block_size: i32, dynamic_shared_bytes: usize, device: Device) -> Result<i32> {
+        let context = device.context()?;
+        Ok(scope::read(context.raw(), || {
+            occupancy::occupancy_max_active_blocks_per_multiprocessor(
+                self.as_raw().cast(),
+                block_size,
+                dynamic_shared_bytes,
+            )
+        })?)
+    }
+
+    /// The smallest grid that fills the device, and the block size for it; no block is larger than
+    /// `block_size_limit`, where that is not 0.
+    ///
+    /// # Errors
+    /// What `cuOccupancyMaxPotentialBlockSize` answers.
+    pub fn max_potential_block_size(
+        &self,
+        dynamic_shared_bytes: usize,
+        block_size_limit: i32,
+        device: Device,
+    ) -> Result<(i32, i32)> {
+        let context = device.context()?;
+        Ok(scope::read(context.raw(), || {
+            occupancy::occupancy_max_potential_block_size(self.as_raw().cast(), dynamic_shared_bytes, block_size_limit)
+        })?)
+    }
+
+    /// How much dynamic shared memory a block may have, in bytes, for `blocks` blocks to fit on a multiprocessor.
+    ///
+    /// # Errors
+    /// What `cuOccupancyAvailableDynamicSMemPerBlock` answers.
+    pub fn available_dynamic_shared_bytes(&self, blocks: i32, block_size: i32, device: Device) -> Result<usize> {
+        let context = device.context()?;
+        Ok(scope::read(context.raw(), || {
+            occupancy::occupancy_available_dynamic_smem_per_block(self.as_raw().cast(), blocks, block_size)
+        })?)
+    }
+}
+
+fn read_parameters(kernel: CUkernel) -> Outcome<Option<Box<[ParameterInfo]>>> {
+    if load::driver_version().is_ok_and(|version| version < 12040) {
+        return Ok(None);
+    }
+    let mut parameters = Vec::new();
+    while let Some((offset, size)) = call::kernel_get_param_info(kernel, parameters.len())? {
+        parameters.push(ParameterInfo { offset, size });
+    }
+    Ok(Some(parameters.into()))
+}
+
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Kernel) -> bool {
+        self.as_raw() == other.as_raw()
+    }
+}
+
+impl Eq for Kernel {}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kernel({})", self.name_or_handle())
+    }
+}
+
+impl std::fmt::Debug for ObjectCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ObjectCode({}, {} bytes)", self.0.kind.name(), self.0.bytes.len())
+    }
+}

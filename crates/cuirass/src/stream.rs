@@ -1,0 +1,297 @@
+//! Streams: queues of work on a device.
+
+use crate::context::{Context, scope};
+use crate::device::Device;
+use crate::event::{Event, EventOptions};
+use crate::{Outcome, Result};
+use cuirass_call::context as context_call;
+use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::stream as call;
+use cuirass_call::sys::cuda::CUstream;
+use cuirass_fault::{Failure, Misuse};
+use std::any::Any;
+use std::sync::{Arc, LazyLock};
+
+/// A stream. Clones are the same stream; it is destroyed with the last of them and of what depends on it.
+#[derive(Clone)]
+pub struct Stream(Arc<Inner>);
+
+struct Inner {
+    raw: Opaque<CUstream>,
+    /// Where it comes from, which is what its end depends on.
+    origin: Origin,
+}
+
+enum Origin {
+    Created(Owned<StreamKind>),
+    /// Another library's; what keeps it alive is kept.
+    Foreign {
+        _owner: Option<Arc<dyn Any + Send + Sync>>,
+    },
+    /// One of the two default streams. It follows the current context, unless it is bound to one, as it is where it
+    /// orders a release that comes later.
+    Default {
+        bound: Option<Context>,
+    },
+}
+
+struct StreamKind;
+
+impl Kind for StreamKind {
+    const NAME: &'static str = "a stream";
+    type Raw = CUstream;
+    type Parent = Context;
+
+    fn release(stream: CUstream, _context: &Context) -> Outcome<()> {
+        // Measured: it invalidates no capture and needs no context to be current.
+        call::destroy(stream)
+    }
+}
+
+/// How a stream is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Whether it takes no part in the implicit order of the legacy default stream. True by default.
+    pub nonblocking: bool,
+    /// A lower number goes first; `None` is the default priority, 0.
+    pub priority: Option<i32>,
+}
+
+impl Default for StreamOptions {
+    fn default() -> StreamOptions {
+        StreamOptions { nonblocking: true, priority: None }
+    }
+}
+
+static LEGACY: LazyLock<Stream> = LazyLock::new(|| Stream::default_stream(1));
+static PER_THREAD: LazyLock<Stream> = LazyLock::new(|| Stream::default_stream(2));
+
+impl Stream {
+    fn default_stream(handle: usize) -> Stream {
+        Stream(Arc::new(Inner {
+            raw: Opaque(std::ptr::without_provenance_mut(handle)),
+            origin: Origin::Default { bound: None },
+        }))
+    }
+
+    /// The legacy default stream of whichever context is current when it is used.
+    pub fn legacy_default() -> Stream {
+        LEGACY.clone()
+    }
+
+    /// The calling thread's default stream of whichever context is current when it is used.
+    pub fn per_thread_default() -> Stream {
+        PER_THREAD.clone()
+    }
+
+    /// `cuStreamCreateWithPriority`, in a context.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a priority out of range; what the driver answers.
+    pub fn create(context: &Context, options: &StreamOptions) -> Result<Stream> {
+        let flags = u32::from(options.nonblocking);
+        let raw = scope::create(
+            context.raw(),
+            || {
+                let priority = options.priority.unwrap_or(0);
+                if priority != 0 {
+                    // The driver takes any number and clamps it; a user's mistake would pass unseen.
+                    let (least, greatest) = context_call::ctx_get_stream_priority_range()?;
+                    if !(greatest..=least).contains(&priority) {
+                        return Err(Failure::misuse(
+                            Misuse::Value,
+                            format!("priority must be from {greatest} to {least}, it is {priority}"),
+                        ));
+                    }
+                }
+                call::create_with_priority(flags, priority)
+            },
+            call::destroy,
+        )?;
+        let owned = Owned::new(raw, context.clone());
+        Ok(Stream(Arc::new(Inner { raw: Opaque(raw), origin: Origin::Created(owned) })))
+    }
+
+    /// A stream of another library's, which is never destroyed here. `owner` is kept as long as the stream is.
+    ///
+    /// # Safety
+    /// The handle is a live stream, and stays so as long as `owner` lives.
+    #[allow(unsafe_code)]
+    pub unsafe fn borrow_raw(raw: CUstream, owner: Option<Arc<dyn Any + Send + Sync>>) -> Stream {
+        match raw.addr() {
+            0 | 1 => Stream::legacy_default(),
+            2 => Stream::per_thread_default(),
+            _ => Stream(Arc::new(Inner { raw: Opaque(raw), origin: Origin::Foreign { _owner: owner } })),
+        }
+    }
+
+    /// Takes charge of a stream: it is destroyed with the last clone.
+    ///
+    /// # Safety
+    /// The handle is a live stream of `context` that nobody else destroys.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_raw(raw: CUstream, context: &Context) -> Stream {
+        let owned = Owned::new(raw, context.clone());
+        Stream(Arc::new(Inner { raw: Opaque(raw), origin: Origin::Created(owned) }))
+    }
+
+    /// The driver's handle: 1 and 2 for the default streams.
+    #[inline]
+    pub fn as_raw(&self) -> CUstream {
+        self.0.raw.0
+    }
+
+    /// Whether it is one of the two default streams.
+    pub fn is_default(&self) -> bool {
+        matches!(self.0.origin, Origin::Default { .. })
+    }
+
+    /// The same default stream, as that of one context whatever is current.
+    pub(crate) fn bound_to(&self, context: Context) -> Stream {
+        Stream(Arc::new(Inner { raw: Opaque(self.as_raw()), origin: Origin::Default { bound: Some(context) } }))
+    }
+
+    /// The context that a default stream is bound to.
+    pub(crate) fn bound_context(&self) -> Option<&Context> {
+        match &self.0.origin {
+            Origin::Default { bound } => bound.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether cuirass made it, and so destroys it.
+    pub fn is_owned(&self) -> bool {
+        matches!(self.0.origin, Origin::Created(_))
+    }
+
+    /// Gives up this share. If it is the last one the stream is destroyed, and the driver's answer returned. Work
+    /// that is on it goes on.
+    ///
+    /// # Errors
+    /// What the driver answers to the destruction; the handle is spent all the same.
+    pub fn close(self) -> Result<()> {
+        match Arc::into_inner(self.0).map(|inner| inner.origin) {
+            Some(Origin::Created(owned)) => Ok(owned.close()?),
+            Some(Origin::Foreign { .. } | Origin::Default { .. }) | None => Ok(()),
+        }
+    }
+
+    /// The context that it belongs to; for a default stream, the current one.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn context(&self) -> Result<Context> {
+        match &self.0.origin {
+            Origin::Created(owned) => Ok(owned.parent().clone()),
+            Origin::Foreign { .. } | Origin::Default { .. } => Ok(Context::of_raw(call::get_ctx(self.as_raw())?)?),
+        }
+    }
+
+    /// The device that it is on.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn device(&self) -> Result<Device> {
+        match &self.0.origin {
+            Origin::Created(owned) => Ok(owned.parent().device()),
+            Origin::Foreign { .. } | Origin::Default { .. } => Ok(self.context()?.device()),
+        }
+    }
+
+    /// `cuStreamSynchronize`: waits for all its work.
+    ///
+    /// # Errors
+    /// What the driver answers, an earlier kernel's fault among it.
+    #[inline]
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(call::synchronize(self.as_raw())?)
+    }
+
+    /// `cuStreamQuery`: whether all its work is done.
+    ///
+    /// # Errors
+    /// What the driver answers, an earlier kernel's fault among it.
+    #[inline]
+    pub fn is_done(&self) -> Result<bool> {
+        Ok(call::query(self.as_raw())?)
+    }
+
+    /// `cuEventRecord`: puts the event behind the work that is on the stream now.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_HANDLE` when the event is of another context.
+    #[inline]
+    pub fn record(&self, event: &Event) -> Result<()> {
+        event.record_on(self)
+    }
+
+    /// A new event of this stream's context, recorded.
+    ///
+    /// # Errors
+    /// What the driver answers; nothing is left created.
+    pub fn record_new(&self, options: &EventOptions) -> Result<Event> {
+        let event = Event::create(&self.context()?, options)?;
+        self.record(&event)?;
+        Ok(event)
+    }
+
+    /// `cuStreamWaitEvent`: what comes later on this stream waits for the event's last record.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    #[inline]
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        Ok(call::wait_event(self.as_raw(), event.as_raw(), 0)?)
+    }
+
+    /// What comes later on this stream waits for the work that is on the other now.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn wait_for_stream(&self, other: &Stream) -> Result<()> {
+        // The event has to be of the context of the stream that is waited for.
+        let event = Event::create(&other.context()?, &EventOptions::default())?;
+        other.record(&event)?;
+        self.wait(&event)?;
+        // An event may be destroyed while it is waited for.
+        event.close()
+    }
+
+    /// `cuStreamGetPriority`: a lower number goes first.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn priority(&self) -> Result<i32> {
+        Ok(call::get_priority(self.as_raw())?)
+    }
+
+    /// Whether it takes no part in the implicit order of the legacy default stream (`cuStreamGetFlags`).
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn is_nonblocking(&self) -> Result<bool> {
+        Ok(call::get_flags(self.as_raw())? & 1 != 0)
+    }
+
+    /// `cuStreamGetId`: a number that no other stream of this process ever has.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn id(&self) -> Result<u64> {
+        Ok(call::get_id(self.as_raw())?)
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Stream) -> bool {
+        self.as_raw() == other.as_raw()
+    }
+}
+
+impl Eq for Stream {}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream({:p})", self.as_raw())
+    }
+}
