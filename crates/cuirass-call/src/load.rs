@@ -15,7 +15,7 @@ pub const OLDEST_DRIVER: u32 = 12000;
 const DRIVER_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 const NVRTC_NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 /// An export that only the simulated driver has.
-const SIMULATOR_MARK: &str = "cuirass_sim_about";
+const SIMULATOR_MARK: &str = "cuirass_sim_version";
 
 /// Which driver is to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -273,6 +273,8 @@ pub(crate) struct Call {
 pub(crate) enum Op {
     /// Registers only.
     Alu(Handler),
+    /// A comparison into predicates.
+    Compare(crate::ops::compare::MaskFn),
     Bra(u32),
     /// The 32-bit register `args.a` indexes the function's table of that number.
     Brx(u32),

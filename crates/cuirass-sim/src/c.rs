@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::status::{Answer, INVALID_VALUE, Status};
-use cuirass_sys::cuda::CUstream;
+use cuirass_sys::cuda::{CUDA_HOST_NODE_PARAMS, CUstream};
 use std::ffi::{CStr, c_char, c_void};
 
 /// Conversion of a raw argument.
@@ -179,6 +179,13 @@ impl FromC<*const c_void> for Untyped {
     }
 }
 
+impl From<*mut c_void> for Untyped {
+    /// A pointer that stood in a structure of the caller's.
+    fn from(raw: *mut c_void) -> Self {
+        Untyped(raw)
+    }
+}
+
 impl Untyped {
     /// Whether the caller gave nothing.
     pub fn is_null(&self) -> bool {
@@ -234,6 +241,11 @@ impl HostFunction {
     pub fn new(function: cuirass_sys::cuda::CUhostFn, data: Untyped) -> Answer<Self> {
         let function = function.ok_or(INVALID_VALUE)?;
         Ok(Self { function, data: data.address() })
+    }
+
+    /// As the parameters of a graph's host node.
+    pub fn params(&self) -> CUDA_HOST_NODE_PARAMS {
+        CUDA_HOST_NODE_PARAMS { fn_: Some(self.function), userData: self.data as *mut c_void }
     }
 
     /// Runs it.

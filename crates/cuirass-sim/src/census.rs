@@ -35,3 +35,65 @@ pub fn json() -> String {
     let rows: Vec<String> = census().into_iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
     format!("{{{}}}", rows.join(","))
 }
+
+/// Everything that the program made and has not ended, one JSON object a line.
+pub fn objects() -> String {
+    let Ok(state) = state::lock() else { return String::new() };
+    let mut lines = String::new();
+    let mut line = |kind: &str, handle: crate::handle::Handle, context: crate::handle::Handle| {
+        lines.push_str(&format!("{{\"kind\":\"{kind}\",\"handle\":{},\"context\":{}}}\n", handle.0, context.0));
+    };
+    let none = crate::handle::Handle::NULL;
+    state.contexts.iter().filter(|(_, context)| !context.primary).for_each(|(handle, _)| line("context", handle, none));
+    let streams = state.streams.iter().filter(|(_, stream)| stream.kind == StreamKind::Created);
+    streams.for_each(|(handle, stream)| line("stream", handle, stream.context));
+    state.events.iter().for_each(|(handle, event)| line("event", handle, event.context));
+    let graphs = state.graphs.graphs.iter().filter(|(_, graph)| graph.parent.is_none() && !graph.capturing);
+    graphs.for_each(|(handle, _)| line("graph", handle, none));
+    state.graphs.execs.iter().for_each(|(handle, _)| line("graph_exec", handle, none));
+    state.graphs.captures.iter().for_each(|(handle, capture)| line("capture", handle, capture.context));
+    state.graphs.user_objects.iter().for_each(|(handle, _)| line("user_object", handle, none));
+    state.memory.objects(&mut line);
+    state.modules.objects(&mut line);
+    lines
+}
+
+/// Configuration, devices and contexts, as a JSON object.
+pub fn state() -> String {
+    let Ok(state) = state::lock() else { return "{}".to_owned() };
+    let devices: Vec<String> = state
+        .devices
+        .iter()
+        .map(|device| {
+            format!(
+                "{{\"ordinal\":{},\"arch\":{},\"memory\":{},\"primary_retained\":{}}}",
+                device.ordinal,
+                device.arch(),
+                device.memory,
+                device.retained
+            )
+        })
+        .collect();
+    let contexts: Vec<String> = state
+        .contexts
+        .iter()
+        .map(|(handle, context)| {
+            format!(
+                "{{\"handle\":{},\"device\":{},\"primary\":{},\"alive\":{},\"lost\":{}}}",
+                handle.0,
+                context.device,
+                context.primary,
+                context.ended.is_none(),
+                context.lost.map_or(0, |status| status.0)
+            )
+        })
+        .collect();
+    let config = &state.config;
+    let seed = config.seed.map_or("null".to_owned(), |seed| seed.to_string());
+    format!(
+        "{{\"driver\":{},\"seed\":{seed},\"devices\":[{}],\"contexts\":[{}]}}",
+        config.driver,
+        devices.join(","),
+        contexts.join(",")
+    )
+}

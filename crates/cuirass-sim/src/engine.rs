@@ -84,8 +84,8 @@ pub struct Engine {
 pub type Deps = SmallVec<[Dep; 4]>;
 
 struct Callback {
-    queue: u32,
-    job: Job,
+    /// The queue whose head it is; none for the destructor of a user object.
+    queue: Option<u32>,
     work: Work,
     status: Status,
 }
@@ -369,7 +369,16 @@ impl State {
 
     fn to_callback_thread(&mut self, slot: u32, job: Job, work: Work) {
         let status = context::lost(self, job.context).unwrap_or(SUCCESS);
-        self.engine.callbacks.push_back(Callback { queue: slot, job, work, status });
+        self.call_back(Callback { queue: Some(slot), work, status });
+    }
+
+    /// Has the callback thread run a function that belongs to no stream.
+    pub fn run_destructor(&mut self, function: crate::c::HostFunction) {
+        self.call_back(Callback { queue: None, work: Work::Host(function), status: SUCCESS });
+    }
+
+    fn call_back(&mut self, callback: Callback) {
+        self.engine.callbacks.push_back(callback);
         if !self.engine.callback_thread {
             let started = std::thread::Builder::new().name("cuirass-sim-host".into()).spawn(callbacks);
             match started {
@@ -407,7 +416,7 @@ fn worker() {
             continue;
         };
         match work {
-            Work::Nothing => state.complete(slot, Ok(())),
+            Work::Nothing | Work::Wait { .. } => state.complete(slot, Ok(())),
             Work::Record { event, serial } => {
                 state.happened(event, serial);
                 state.complete(slot, Ok(()));
@@ -442,7 +451,7 @@ fn callbacks() {
     thread::set_in_callback(true);
     let Ok(mut state) = state::lock() else { return };
     loop {
-        let Some(Callback { queue, work, status, .. }) = state.engine.callbacks.pop_front() else {
+        let Some(Callback { queue, work, status }) = state.engine.callbacks.pop_front() else {
             CALLBACK.wait(&mut state);
             continue;
         };
@@ -451,7 +460,9 @@ fn callbacks() {
             Work::Callback(callback) => callback.call(status),
             _ => {}
         });
-        state.complete(queue, Ok(()));
+        if let Some(queue) = queue {
+            state.complete(queue, Ok(()));
+        }
     }
 }
 

@@ -77,6 +77,11 @@ pub enum Work {
         /// Which recording of it.
         serial: u64,
     },
+    /// Only in graphs: wait for what the event stands for when the graph is launched.
+    Wait {
+        /// The event.
+        event: Handle,
+    },
     /// A task for a worker.
     Task(Arc<dyn Task>),
     /// A function for the callback thread; left out once the context is lost.

@@ -57,6 +57,9 @@ impl fmt::Display for Place {
 /// Notes that the thread is now in this call.
 pub fn enter(call: &'static str) {
     THREAD.with(|thread| {
+        if thread.id.get() == 0 {
+            id();
+        }
         thread.call.set(call);
         thread.number.set(thread.number.get() + 1);
     });

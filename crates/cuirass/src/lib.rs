@@ -44,6 +44,7 @@ pub mod memory;
 mod module;
 mod program;
 mod stream;
+pub mod testing;
 
 pub use context::Context;
 pub use cuirass_fault::{Error, ErrorKind, Report, Reporter, Status, set_reporter};

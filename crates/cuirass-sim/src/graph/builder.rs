@@ -87,7 +87,7 @@ pub fn cuStreamBeginCaptureToGraph(
 }
 
 /// Edges with ports or types are not simulated; all zero is an ordinary edge.
-fn plain_edges(edges: In<CUgraphEdgeData>, count: usize) -> Answer {
+pub(super) fn plain_edges(edges: In<CUgraphEdgeData>, count: usize) -> Answer {
     if edges.is_null() {
         return Ok(());
     }
@@ -180,7 +180,7 @@ fn info(
     let Some(handle) = capture else { return Ok(None) };
     let capture = state.graphs.captures.get(handle, INVALID_HANDLE)?;
     id.write_if_wanted(capture.id);
-    let stream = state.streams.get_mut(at.stream, INVALID_HANDLE)?;
+    let stream = state.streams.get(at.stream, INVALID_HANDLE)?;
     let last = stream.capture.iter().flat_map(|capturing| capturing.last.iter().map(|node| node.raw()));
     Ok(Some((capture.graph, last.collect())))
 }

@@ -193,6 +193,7 @@ impl State {
             Work::Host(_) => NodeKind::Host,
             Work::Nothing => NodeKind::Empty,
             Work::Record { .. } => NodeKind::RecordEvent,
+            Work::Wait { .. } => NodeKind::WaitEvent,
             Work::Callback(_) => {
                 self.invalidate(capture);
                 return Err(STREAM_CAPTURE_UNSUPPORTED);
@@ -244,10 +245,10 @@ impl State {
     /// # Errors
     /// What capture refuses; `INVALID_HANDLE`.
     pub fn wait_event(&mut self, at: &At, handle: Handle, flags: u32) -> Answer {
-        let event = self.events.get(handle, INVALID_HANDLE)?;
+        let standing = event_standing(&self.events.get(handle, INVALID_HANDLE)?.standing);
         let external = flags & CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0 != 0;
         let mine = self.good_capture(at)?;
-        match (&event_standing(&event.standing), mine) {
+        match (&standing, mine) {
             (EventIs::Recorded(dep), None) => {
                 let mut after = self.before(at);
                 after.push(*dep);
@@ -259,7 +260,7 @@ impl State {
             (EventIs::Unrecorded, None) => Ok(()),
             (_, Some(capture)) if external => {
                 // The wait is for what is recorded when the graph runs.
-                self.capture_node(at, capture, NodeKind::WaitEvent, Work::Nothing).map(drop)
+                self.capture_node(at, capture, NodeKind::WaitEvent, Work::Wait { event: handle }).map(drop)
             }
             (EventIs::Recorded(_) | EventIs::Unrecorded, Some(capture)) => {
                 self.invalidate(capture);
@@ -319,8 +320,9 @@ impl State {
             && !capture.borrowed
             && self.graphs.graphs.peek(capture.graph).is_some()
         {
-            let destroyed = self.graphs.destroy(capture.graph);
-            debug_assert!(destroyed.is_ok(), "a graph that is alive can be destroyed");
+            for destructor in self.graphs.destroy(capture.graph).unwrap_or_default() {
+                self.run_destructor(destructor);
+            }
         }
     }
 

@@ -8,9 +8,10 @@ pub mod node;
 
 pub use capture::{Capture, Capturing, NodeSet};
 
+use crate::c::HostFunction;
 use crate::handle::{Handle, Kind, Table};
 use crate::state::State;
-use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_HANDLE, INVALID_VALUE};
+use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_VALUE};
 use crate::task::{NodeKind, Work};
 use std::collections::HashSet;
 
@@ -52,6 +53,10 @@ pub struct Node {
     pub work: Work,
     /// The nodes that must be done before it.
     pub after: Vec<Handle>,
+    /// The graph that it runs, if it is a child graph node.
+    pub child: Option<Handle>,
+    /// The node that it was cloned from.
+    pub original: Option<Handle>,
 }
 
 impl Graphs {
@@ -78,24 +83,28 @@ impl Graphs {
                 return Err(INVALID_VALUE);
             }
         }
-        let node = self.nodes.insert(Node { graph, kind, work, after: after.to_vec() })?;
+        let node = self.nodes.insert(Node { graph, kind, work, after: after.to_vec(), child: None, original: None })?;
         self.graphs.get_mut(graph, INVALID_VALUE)?.nodes.push(node);
         Ok(node)
     }
 
-    /// Ends a graph with its nodes.
+    /// Ends a graph with its nodes and their child graphs; answers the destructors of user objects that are due.
     ///
     /// # Errors
-    /// `INVALID_HANDLE`
-    pub fn destroy(&mut self, graph: Handle) -> Answer {
-        let ended = self.graphs.remove(graph, INVALID_VALUE, INVALID_HANDLE)?;
+    /// `INVALID_VALUE` for a graph that is none.
+    pub fn destroy(&mut self, graph: Handle) -> Answer<Vec<HostFunction>> {
+        let ended = self.graphs.remove(graph, INVALID_VALUE, INVALID_VALUE)?;
+        let mut destructors = Vec::new();
         for node in ended.nodes {
-            self.nodes.end(node, INVALID_HANDLE);
+            let child = self.nodes.end(node, INVALID_VALUE).and_then(|node| node.child);
+            if let Some(child) = child {
+                destructors.extend(self.destroy(child)?);
+            }
         }
         for (object, count) in ended.held {
-            self.release_object(object, count);
+            destructors.extend(self.release_object(object, count)?);
         }
-        Ok(())
+        Ok(destructors)
     }
 
     /// The nodes in an order in which each stands behind those that it waits for; `None` if there is a cycle.

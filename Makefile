@@ -1,0 +1,79 @@
+# The one command: `make test`. Everything that it needs, it sets up.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SIM := python/cuirass/_sim
+
+export LIBCLANG_PATH := $(abspath $(VENV))/lib/libclang
+export CUIRASS_NVRTC := $(abspath $(VENV))/lib/libnvrtc/libnvrtc.so.13
+export CUIRASS_SIM_LIBRARY := $(abspath target)/debug/libcuda.so
+
+.PHONY: help setup build demo test test-rust test-python lint check fmt gen soak wheel clean
+
+help:
+	@echo "make demo    the main job, on a GPU or on the simulated device"
+	@echo "make test    everything that CI runs (make lint, make test-rust, make test-python are its parts)"
+	@echo "make soak    the long sweeps, in full"
+	@echo "make gen     write the generated files anew"
+	@echo "make wheel   an optimised wheel in dist/"
+
+$(VENV)/ready: requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	ln -sfn "$$($(BIN)/python -c 'import clang, os; print(os.path.join(clang.__path__[0], "native"))')" $(VENV)/lib/libclang
+	ln -sfn "$$($(BIN)/python -c 'import nvidia.cu13, os; print(os.path.join(nvidia.cu13.__path__[0], "lib"))')" $(VENV)/lib/libnvrtc
+	touch $@
+
+setup: $(VENV)/ready
+
+# The simulated driver, and the package with it. The real driver is looked for at run time and needs no building.
+build: $(VENV)/ready
+	cargo build --quiet -p cuirass-sim-libs
+	mkdir -p $(SIM)
+	cmp -s target/debug/libcuda.so $(SIM)/libcuda.so.1 || cp target/debug/libcuda.so $(SIM)/libcuda.so.1
+	ln -sfn libcuda.so.1 $(SIM)/libcuda.so
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet
+
+demo: build
+	$(BIN)/python -m cuirass demo
+
+test: lint test-rust test-python
+
+test-rust: build
+	cargo test --quiet --workspace --exclude cuirass-py
+	cargo run --quiet --example demo -p cuirass sim
+
+test-python: build
+	$(BIN)/python -m pytest -q python/tests
+
+lint: $(VENV)/ready
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo xtask gen --check
+	cargo xtask families --check
+	cargo xtask tree --check
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --exclude cuirass-py --exclude xtask
+	$(BIN)/ruff check --quiet python
+	$(BIN)/ruff format --quiet --check python
+
+soak: build
+	CUIRASS_SOAK=1 $(MAKE) test-rust test-python
+
+gen: $(VENV)/ready
+	cargo xtask gen
+
+fmt: $(VENV)/ready
+	cargo fmt --all
+	$(BIN)/ruff format --quiet python
+
+wheel: $(VENV)/ready
+	cargo build --quiet --release -p cuirass-sim-libs
+	mkdir -p $(SIM)
+	cp target/release/libcuda.so $(SIM)/libcuda.so.1
+	ln -sfn libcuda.so.1 $(SIM)/libcuda.so
+	$(BIN)/maturin build --release --quiet --out dist
+
+clean:
+	cargo clean
+	rm -rf $(VENV) $(SIM) dist

@@ -1,0 +1,53 @@
+//! Device memory as one worker sees it: the last regions are kept, so that most accesses find
+//! theirs with two comparisons.
+
+use super::host_memory::Span;
+use crate::launch::DeviceMemory;
+
+const KEPT: usize = 4;
+
+/// The memory and the last regions found in it.
+pub(crate) struct View<'a> {
+    memory: &'a dyn DeviceMemory,
+    epoch: u64,
+    kept: [Span; KEPT],
+    next: usize,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(memory: &'a dyn DeviceMemory) -> Self {
+        Self { memory, epoch: memory.epoch(), kept: [Span::EMPTY; KEPT], next: 0 }
+    }
+
+    /// Drops kept regions if allocations have changed. Called once for every memory instruction.
+    #[inline(always)]
+    pub(crate) fn refresh(&mut self) {
+        let epoch = self.memory.epoch();
+        if epoch != self.epoch {
+            self.epoch = epoch;
+            self.kept = [Span::EMPTY; KEPT];
+        }
+    }
+
+    /// The region that holds all of `bytes` bytes from `address`.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, address: u64, bytes: u64) -> Option<Span> {
+        for span in &self.kept {
+            if span.holds(address, bytes) {
+                return Some(*span);
+            }
+        }
+        self.look_up(address, bytes)
+    }
+
+    #[cold]
+    fn look_up(&mut self, address: u64, bytes: u64) -> Option<Span> {
+        let span = Span::new(self.memory.region(address)?);
+        if !span.holds(address, bytes) {
+            return None;
+        }
+        self.kept[self.next] = span;
+        self.next = (self.next + 1) % KEPT;
+        Some(span)
+    }
+}

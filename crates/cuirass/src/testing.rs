@@ -1,0 +1,226 @@
+//! Making driver calls fail, to test how a program behaves when they do.
+//!
+//! A fault lives in cuirass's own table of entry points, so that it works over a real driver and the simulated one
+//! alike, and costs nothing while there is none. It affects the calls that cuirass makes, not those of other
+//! libraries in the process.
+//!
+//! ```no_run
+//! use cuirass::testing::Fault;
+//! # fn main() -> cuirass::Result<()> {
+//! # let device = cuirass::Device::new(0)?;
+//! # let stream = device.create_stream(&cuirass::StreamOptions::default())?;
+//! # let pool = device.memory_resource()?;
+//! let fault = Fault::in_call("cuMemAllocFromPoolAsync").nth(2).status(2 /* CUDA_ERROR_OUT_OF_MEMORY */).inject()?;
+//! let first = pool.allocate(256, &stream)?;
+//! let second = pool.allocate(256, &stream);
+//! assert_eq!(second.unwrap_err().code(), Some(2));
+//! assert_eq!(fault.count(), 1);
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::Result;
+use cuirass_call::table::{self, CallInfo, Interceptor, Word, driver::DRIVER, nvrtc::NVRTC};
+use cuirass_fault::lock::Mutex;
+use cuirass_fault::{Failure, Misuse};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
+
+/// Whether the failing call is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Manner {
+    /// It is not made: the library refused it.
+    #[default]
+    Refused,
+    /// It is made, and returns an error all the same, as a destroy with an older asynchronous error does.
+    Done,
+}
+
+/// A fault that is to be injected.
+#[derive(Clone, Debug)]
+#[must_use = "a fault does nothing before inject()"]
+pub struct Fault {
+    call: &'static str,
+    asked: String,
+    nth: u64,
+    times: u64,
+    status: u32,
+    manner: Manner,
+    thread: Option<ThreadId>,
+}
+
+/// An injected fault. Dropped, it is gone.
+#[must_use = "the fault is gone when this is dropped"]
+pub struct Injected {
+    interceptor: Arc<dyn Interceptor>,
+    state: Arc<State>,
+}
+
+struct State {
+    fault: Fault,
+    seen: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Fault {
+    /// A fault in one call, by the name of its entry point: `cuStreamDestroy_v2`, or without the version,
+    /// `cuStreamDestroy`. By default its first call fails, and every later one works.
+    pub fn in_call(call: &str) -> Fault {
+        let known = calls().find(|info| info.name == call || info.symbol == call).map_or("", |info| info.name);
+        let status = 999;
+        Fault { call: known, asked: call.to_owned(), nth: 1, times: 1, status, manner: Manner::Refused, thread: None }
+    }
+
+    /// The first call that fails, counted from 1.
+    pub fn nth(mut self, nth: u64) -> Fault {
+        self.nth = nth;
+        self
+    }
+
+    /// How many calls fail from there on; `u64::MAX` for every one.
+    pub fn times(mut self, times: u64) -> Fault {
+        self.times = times;
+        self
+    }
+
+    /// The status that it fails with: 2 is `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn status(mut self, status: u32) -> Fault {
+        self.status = status;
+        self
+    }
+
+    /// Whether the failing call is made.
+    pub fn manner(mut self, manner: Manner) -> Fault {
+        self.manner = manner;
+        self
+    }
+
+    /// Only calls of the current thread are counted and fail.
+    pub fn on_this_thread(mut self) -> Fault {
+        self.thread = Some(thread::current().id());
+        self
+    }
+
+    /// Injects it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a call that cuirass does not make, or the status 0.
+    pub fn inject(self) -> Result<Injected> {
+        if self.call.is_empty() {
+            let message = format!("cuirass makes no call {}", self.asked);
+            return Err(Failure::misuse(Misuse::Value, message).raise());
+        }
+        if self.status == 0 || self.nth == 0 {
+            return Err(Failure::misuse(Misuse::Value, "a fault has a status other than 0, and nth from 1").raise());
+        }
+        let state = Arc::new(State { fault: self, seen: AtomicU64::new(0), failed: AtomicU64::new(0) });
+        let interceptor: Arc<dyn Interceptor> = Arc::new(Injector(Arc::clone(&state)));
+        table::add_interceptor(Arc::clone(&interceptor));
+        Ok(Injected { interceptor, state })
+    }
+}
+
+impl Injected {
+    /// How many calls have failed by it.
+    pub fn count(&self) -> u64 {
+        self.state.failed.load(Ordering::Acquire)
+    }
+
+    /// How many calls it has seen, failed or not.
+    pub fn seen(&self) -> u64 {
+        self.state.seen.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        table::remove_interceptor(&self.interceptor);
+    }
+}
+
+struct Injector(Arc<State>);
+
+impl Interceptor for Injector {
+    fn call(&self, call: &'static CallInfo, _arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32 {
+        let State { fault, seen, failed } = &*self.0;
+        if call.name != fault.call || fault.thread.is_some_and(|thread| thread != thread::current().id()) {
+            return real();
+        }
+        let number = seen.fetch_add(1, Ordering::AcqRel) + 1;
+        if number < fault.nth || number - fault.nth >= fault.times {
+            return real();
+        }
+        failed.fetch_add(1, Ordering::AcqRel);
+        match fault.manner {
+            Manner::Refused => fault.status,
+            // An error of its own is the older one, and stands.
+            Manner::Done => match real() {
+                0 => fault.status,
+                own => own,
+            },
+        }
+    }
+}
+
+/// One call that was made while calls were recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallRecord {
+    /// The entry point.
+    pub call: &'static str,
+    /// What it returned.
+    pub status: u32,
+    /// Its arguments' bits: handles, sizes and addresses as numbers.
+    pub arguments: Vec<u64>,
+    /// The thread that made it.
+    pub thread: ThreadId,
+}
+
+/// Records the calls that cuirass makes, until it is dropped.
+pub struct Recording {
+    interceptor: Arc<dyn Interceptor>,
+    calls: Arc<Recorder>,
+}
+
+struct Recorder(Mutex<Vec<CallRecord>>);
+
+impl Interceptor for Recorder {
+    fn call(&self, call: &'static CallInfo, arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32 {
+        let status = real();
+        let arguments = arguments.iter().map(|word| word.0).collect();
+        self.0.lock().push(CallRecord { call: call.name, status, arguments, thread: thread::current().id() });
+        status
+    }
+}
+
+impl Recording {
+    /// Starts recording, on all threads.
+    #[must_use]
+    pub fn start() -> Recording {
+        let calls = Arc::new(Recorder(Mutex::new(Vec::new())));
+        let interceptor: Arc<dyn Interceptor> = Arc::clone(&calls) as Arc<dyn Interceptor>;
+        table::add_interceptor(Arc::clone(&interceptor));
+        Recording { interceptor, calls }
+    }
+
+    /// The calls so far, which are taken out of the record.
+    pub fn take(&self) -> Vec<CallRecord> {
+        std::mem::take(&mut *self.calls.0.lock())
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        table::remove_interceptor(&self.interceptor);
+    }
+}
+
+/// Every call that cuirass makes, of every library: its entry point's name.
+pub fn known_calls() -> impl Iterator<Item = &'static str> {
+    calls().map(|info| info.name)
+}
+
+fn calls() -> impl Iterator<Item = &'static CallInfo> {
+    DRIVER.info.iter().chain(NVRTC.info.iter())
+}

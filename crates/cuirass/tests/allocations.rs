@@ -1,0 +1,68 @@
+//! Nothing is allocated on the hot path: launch, record, wait, query, copy, fill.
+
+use cuirass::{Argument, Device, EventOptions, LaunchConfig, Program, ProgramOptions, StreamOptions, launch};
+use cuirass_testkit as testkit;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: [test] every request goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: [test] the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: [test] the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn the_hot_path_allocates_nothing() {
+    let _alone = testkit::alone();
+    let device = Device::new(0).unwrap();
+    let stream = device.create_stream(&StreamOptions::default()).unwrap();
+    let event = device.create_event(&EventOptions::default()).unwrap();
+    let source = "extern \"C\" __global__ void k(float* x, int n) { if (n < 0) x[0] = 1; }";
+    let options = ProgramOptions::for_device(device).unwrap();
+    let kernel = Program::new(source, &options).unwrap().compile_to_cubin().unwrap().kernel("k").unwrap();
+    let pool = device.memory_resource().unwrap();
+    let (a, b) = (pool.allocate(256, &stream).unwrap(), pool.allocate(256, &stream).unwrap());
+    let config = LaunchConfig::linear(1, 32);
+    let once = || {
+        let n = 5_i32;
+        let arguments: [Argument; 2] = [(&a).into(), (&n).into()];
+        // SAFETY: [test] the kernel touches nothing for n = 5.
+        unsafe { launch(&stream, &config, &kernel, &arguments).unwrap() };
+        stream.record(&event).unwrap();
+        stream.wait(&event).unwrap();
+        event.is_done().unwrap();
+        stream.is_done().unwrap();
+        a.copy_from(&b, &stream).unwrap();
+        a.fill(0, &stream).unwrap();
+        device.set_current().unwrap();
+        assert_eq!(Device::new(0).unwrap(), device);
+    };
+    once();
+    stream.synchronize().unwrap();
+    let before = COUNT.with(Cell::get);
+    for _ in 0..100 {
+        once();
+    }
+    let allocated = COUNT.with(Cell::get) - before;
+    stream.synchronize().unwrap();
+    // The simulated driver lives in a shared object with an allocator of its own, so that what it allocates does not
+    // count here.
+    assert_eq!(allocated, 0);
+}

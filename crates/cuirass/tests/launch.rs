@@ -1,0 +1,261 @@
+//! Programs, kernels and launches, on whichever driver the tests run. NVRTC is real in both cases.
+
+use cuirass::testing::Recording;
+use cuirass::{
+    Argument, CodeKind, Device, ErrorKind, Kernel, KernelAttribute, LaunchConfig, ObjectCode, Program, ProgramOptions,
+    Stream, StreamOptions, launch,
+};
+use cuirass_testkit as testkit;
+
+const SOURCE: &str = r#"
+extern "C" __global__ void saxpy(float a, const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+extern "C" __global__ void nothing() {}
+extern "C" __global__ void bytes(unsigned char* to, char a, short b, long long c, double d, bool e) {
+    to[0] = a; *(short*)(to + 2) = b; *(long long*)(to + 8) = c; *(double*)(to + 16) = d; to[24] = e;
+}
+extern "C" __global__ void dynamic(int* to) {
+    extern __shared__ int shared[];
+    shared[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    to[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+template <typename T> __global__ void scale(T* x, T by) { x[threadIdx.x] *= by; }
+__device__ int counter = 41;
+extern "C" __global__ void count() { counter += 1; }
+"#;
+
+fn device() -> Device {
+    Device::new(0).unwrap()
+}
+
+fn stream() -> Stream {
+    device().create_stream(&StreamOptions::default()).unwrap()
+}
+
+fn code() -> ObjectCode {
+    let options = ProgramOptions {
+        name_expressions: vec!["scale<float>".into(), "scale<double>".into()],
+        ..ProgramOptions::for_device(device()).unwrap()
+    };
+    Program::new(SOURCE, &options).unwrap().compile_to_cubin().unwrap()
+}
+
+fn kernel(name: &str) -> Kernel {
+    code().kernel(name).unwrap()
+}
+
+#[test]
+fn a_program_is_compiled_launched_and_checked() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let pool = device().memory_resource().unwrap();
+    let n = 100_000_i32;
+    let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
+    let y: Vec<f32> = (0..n).map(|i| 1.0 - i as f32).collect();
+    let (gx, gy) = (pool.allocate(400_000, &stream).unwrap(), pool.allocate(400_000, &stream).unwrap());
+    gx.copy_from_slice(&x, &stream).unwrap();
+    gy.copy_from_slice(&y, &stream).unwrap();
+    let config = LaunchConfig::linear(100_000_u32.div_ceil(256), 256);
+    let arguments: [Argument; 4] = [(&3.0_f32).into(), (&gx).into(), (&gy).into(), (&n).into()];
+    // SAFETY: [test] the arguments are the kernel's, the buffers have `n` floats.
+    unsafe { launch(&stream, &config, &kernel("saxpy"), &arguments).unwrap() };
+    let mut result = vec![0.0_f32; x.len()];
+    gy.copy_to_slice(&mut result, &stream).unwrap();
+    let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 3.0_f32.mul_add(*x, *y)).collect();
+    assert_eq!(result, expected);
+}
+
+#[test]
+fn scalars_reach_the_kernel_bit_for_bit() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let buffer = device().memory_resource().unwrap().allocate(32, &stream).unwrap();
+    buffer.fill(0, &stream).unwrap();
+    let (a, b, c, d, e) = (-5_i8, -300_i16, 0x0123_4567_89ab_cdef_i64, -0.1_f64, true);
+    let arguments = [(&buffer).into(), (&a).into(), (&b).into(), (&c).into(), (&d).into(), (&e).into()];
+    // SAFETY: [test] the kernel writes 25 of 32 bytes.
+    unsafe { launch(&stream, &LaunchConfig::linear(1, 1), &kernel("bytes"), &arguments).unwrap() };
+    let mut bytes = [0_u8; 32];
+    buffer.copy_to_slice(&mut bytes, &stream).unwrap();
+    assert_eq!(bytes[0], 0xfb);
+    assert_eq!(bytes[2..4], b.to_le_bytes());
+    assert_eq!(bytes[8..16], c.to_le_bytes());
+    assert_eq!(bytes[16..24], d.to_le_bytes());
+    assert_eq!(bytes[24], 1);
+}
+
+#[test]
+fn wrong_arguments_are_refused_before_the_launch() {
+    let _alone = testkit::alone();
+    if testkit::driver_version() < 12040 {
+        return assert_eq!(kernel("saxpy").parameters().unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+    let stream = stream();
+    let kernel = kernel("saxpy");
+    let buffer = device().memory_resource().unwrap().allocate(64, &stream).unwrap();
+    let sizes: Vec<_> = kernel.parameters().unwrap().iter().map(|p| (p.offset, p.size)).collect();
+    assert_eq!(sizes, [(0, 4), (8, 8), (16, 8), (24, 4)]);
+    let recording = Recording::start();
+    let few: [Argument; 3] = [(&1.0_f32).into(), (&buffer).into(), (&buffer).into()];
+    let wide: [Argument; 4] = [(&1.0_f64).into(), (&buffer).into(), (&buffer).into(), (&1_i32).into()];
+    for (arguments, text) in [
+        (&few[..], "kernel saxpy takes 4 arguments, 3 were given"),
+        (&wide[..], "kernel saxpy: parameter 0 has 4 bytes, the argument has 8"),
+    ] {
+        // SAFETY: [test] refused before the launch.
+        let error = unsafe { launch(&stream, &LaunchConfig::linear(1, 1), &kernel, arguments) }.unwrap_err();
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Value, text));
+    }
+    assert!(recording.take().is_empty());
+}
+
+#[test]
+fn a_launch_that_the_driver_refuses_says_why() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let kernel = kernel("nothing");
+    for config in [LaunchConfig::linear(0, 1), LaunchConfig::linear(1, 0), LaunchConfig::linear(1, 2048)] {
+        // SAFETY: [test] the kernel takes nothing and does nothing.
+        let error = unsafe { launch(&stream, &config, &kernel, &[]) }.unwrap_err();
+        assert_eq!((error.code(), error.call()), (Some(1), "cuLaunchKernelEx"));
+        assert!(error.to_string().contains("block"), "{error}");
+    }
+    // SAFETY: [test] as above.
+    unsafe { launch(&stream, &LaunchConfig::linear(3, 64), &kernel, &[]).unwrap() };
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn dynamic_shared_memory_and_templates() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let pool = device().memory_resource().unwrap();
+    let buffer = pool.allocate(256, &stream).unwrap();
+    let config = LaunchConfig::linear(1, 64).with_shared_bytes(256);
+    // SAFETY: [test] 64 threads write 64 ints.
+    unsafe { launch(&stream, &config, &kernel("dynamic"), &[(&buffer).into()]).unwrap() };
+    let mut result = [0_i32; 64];
+    buffer.copy_to_slice(&mut result, &stream).unwrap();
+    assert!(result.iter().enumerate().all(|(i, value)| *value == 63 - i as i32));
+    let doubles = pool.allocate(32, &stream).unwrap();
+    doubles.copy_from_slice(&[1.0, 2.0, 3.0, 4.0], &stream).unwrap();
+    let arguments = [(&doubles).into(), (&2.5_f64).into()];
+    // SAFETY: [test] 4 threads for 4 doubles.
+    unsafe { launch(&stream, &LaunchConfig::linear(1, 4), &kernel("scale<double>"), &arguments).unwrap() };
+    let mut result = [0.0; 4];
+    doubles.copy_to_slice(&mut result, &stream).unwrap();
+    assert_eq!(result, [2.5, 5.0, 7.5, 10.0]);
+}
+
+#[test]
+fn globals_have_addresses() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let code = code();
+    let (address, bytes) = code.global("counter", device()).unwrap();
+    assert_eq!(bytes, 4);
+    // SAFETY: [test] the kernel takes nothing and adds one.
+    unsafe { launch(&stream, &LaunchConfig::linear(1, 1), &code.kernel("count").unwrap(), &[]).unwrap() };
+    // SAFETY: [test] the variable lives as long as the code.
+    let buffer = unsafe { cuirass::Buffer::borrow_raw(address, bytes, None) };
+    let mut value = [0_i32];
+    buffer.copy_to_slice(&mut value, &stream).unwrap();
+    assert_eq!(value, [42]);
+    assert_eq!(code.global("missing", device()).unwrap_err().code(), Some(500));
+}
+
+#[test]
+fn kernels_have_attributes() {
+    let _alone = testkit::alone();
+    let kernel = kernel("saxpy");
+    let attribute = |attribute| kernel.attribute(attribute, device()).unwrap();
+    assert_eq!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 1024);
+    assert_eq!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 0);
+    assert!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_NUM_REGS) > 0);
+    kernel
+        .set_attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100_000, device())
+        .unwrap();
+    assert_eq!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES), 100_000);
+    assert_eq!(kernel.max_active_blocks(256, 0, device()).unwrap(), 8);
+    let (grid, block) = kernel.max_potential_block_size(0, 0, device()).unwrap();
+    assert!(grid >= 132 && block == 1024, "{grid} {block}");
+}
+
+#[test]
+fn a_kernel_keeps_its_code_loaded() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let code = code();
+    let kernel = code.kernel("nothing").unwrap();
+    let recording = Recording::start();
+    code.close().unwrap();
+    assert!(recording.take().is_empty());
+    // SAFETY: [test] the kernel takes nothing and does nothing.
+    unsafe { launch(&stream, &LaunchConfig::linear(1, 1), &kernel, &[]).unwrap() };
+    stream.synchronize().unwrap();
+    drop(kernel);
+    assert!(recording.take().iter().any(|call| call.call == "cuLibraryUnload" && call.status == 0));
+}
+
+#[test]
+fn a_missing_kernel_is_not_found() {
+    let _alone = testkit::alone();
+    let error = code().kernel("absent").unwrap_err();
+    assert_eq!((error.code(), error.call()), (Some(500), "cuLibraryGetKernel"));
+    assert!(error.to_string().contains("absent"), "{error}");
+    assert_eq!(code().kernel("a\0b").unwrap_err().kind(), ErrorKind::Value);
+}
+
+#[test]
+fn compile_errors_carry_the_whole_log() {
+    let _alone = testkit::alone();
+    let program = Program::new("__global__ void k() { int x = undefined_name; }", &ProgramOptions::default()).unwrap();
+    let error = program.compile_to_ptx().unwrap_err();
+    assert_eq!((error.kind(), error.call()), (ErrorKind::Compiler, "nvrtcCompileProgram"));
+    assert!(error.log().unwrap().contains("undefined_name"), "{error}");
+    assert!(error.to_string().contains("undefined_name"), "{error}");
+    program.close().unwrap();
+    let unknown = ProgramOptions { options: vec!["--no-such-option".into()], ..ProgramOptions::default() };
+    let error = Program::new("", &unknown).unwrap().compile_to_ptx().unwrap_err();
+    assert_eq!(error.code(), Some(5), "{error}");
+}
+
+#[test]
+fn warnings_are_in_the_log_of_a_success() {
+    let _alone = testkit::alone();
+    let source = "extern \"C\" __global__ void k() { int unused; }";
+    let compiled = Program::new(source, &ProgramOptions::default()).unwrap().compile(CodeKind::Ptx).unwrap();
+    assert!(compiled.log.contains("unused"), "{}", compiled.log);
+    assert_eq!(compiled.code.kind(), CodeKind::Ptx);
+    assert!(compiled.code.bytes().starts_with(b"//"));
+}
+
+#[test]
+fn a_source_with_headers_compiles() {
+    let _alone = testkit::alone();
+    let options = ProgramOptions {
+        headers: vec![("answer.h".into(), "#define ANSWER 42".into())],
+        ..ProgramOptions::for_device(device()).unwrap()
+    };
+    let source = "#include \"answer.h\"\nextern \"C\" __global__ void k(int* to) { *to = ANSWER; }";
+    let kernel = Program::new(source, &options).unwrap().compile_to_cubin().unwrap().kernel("k").unwrap();
+    let stream = stream();
+    let buffer = device().memory_resource().unwrap().allocate(4, &stream).unwrap();
+    // SAFETY: [test] one thread writes one int.
+    unsafe { launch(&stream, &LaunchConfig::linear(1, 1), &kernel, &[(&buffer).into()]).unwrap() };
+    let mut value = [0_i32];
+    buffer.copy_to_slice(&mut value, &stream).unwrap();
+    assert_eq!(value, [42]);
+}
+
+#[test]
+fn what_cannot_be_loaded_is_refused() {
+    let _alone = testkit::alone();
+    assert_eq!(ObjectCode::new(CodeKind::LtoIr, b"x".to_vec()).kernel("k").unwrap_err().kind(), ErrorKind::State);
+    assert_eq!(ObjectCode::new(CodeKind::Ptx, b"no ptx".to_vec()).kernel("k").unwrap_err().call(), "cuLibraryLoadData");
+    assert_eq!(ObjectCode::new(CodeKind::Cubin, b"\x7fELF".to_vec()).kernel("k").unwrap_err().kind(), ErrorKind::Value);
+    assert_eq!(Program::new("a\0b", &ProgramOptions::default()).err().map(|e| e.kind()), Some(ErrorKind::Value));
+}
