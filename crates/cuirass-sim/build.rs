@@ -25,7 +25,10 @@ fn main() -> Result<(), Failure> {
 
 fn attributes(facts: &Value, text: &mut String) -> Result<(), Failure> {
     let all = facts.get("attributes").and_then(Value::as_object).ok_or("no attributes")?;
-    writeln!(text, "/// Attribute and value; attributes that the device refuses are not listed.\npub const ATTRIBUTES: &[(u32, i32)] = &[")?;
+    writeln!(
+        text,
+        "/// Attribute and value; attributes that the device refuses are not listed.\npub const ATTRIBUTES: &[(u32, i32)] = &["
+    )?;
     for (name, value) in all {
         if let Some(value) = value.as_i64() {
             writeln!(text, "(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_{name}.0, {value}),")?;
@@ -37,7 +40,10 @@ fn attributes(facts: &Value, text: &mut String) -> Result<(), Failure> {
 
 fn limits(facts: &Value, text: &mut String) -> Result<(), Failure> {
     let all = facts.as_object().ok_or("the profile is no object")?;
-    writeln!(text, "/// Limit and value, or how asking for it is refused.\npub const LIMITS: &[(u32, Result<u64, Status>)] = &[")?;
+    writeln!(
+        text,
+        "/// Limit and value, or how asking for it is refused.\npub const LIMITS: &[(u32, Result<u64, Status>)] = &["
+    )?;
     for (name, value) in all {
         let Some(limit) = name.strip_prefix("limit ") else { continue };
         match (value.as_u64(), value.as_str()) {
@@ -52,7 +58,10 @@ fn limits(facts: &Value, text: &mut String) -> Result<(), Failure> {
 
 fn statuses(facts: &Value, text: &mut String) -> Result<(), Failure> {
     let all = facts.get("statuses").and_then(Value::as_object).ok_or("no statuses")?;
-    writeln!(text, "/// Status code, name, description; both end with a zero for C.\npub const STATUSES: &[(u32, &std::ffi::CStr, &std::ffi::CStr)] = &[")?;
+    writeln!(
+        text,
+        "/// Status code, name, description; both end with a zero for C.\npub const STATUSES: &[(u32, &std::ffi::CStr, &std::ffi::CStr)] = &["
+    )?;
     let mut rows = Vec::new();
     for (code, words) in all {
         let word = |at: usize| words.get(at).and_then(Value::as_str);

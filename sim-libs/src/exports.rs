@@ -1594,7 +1594,6 @@ pub unsafe extern "C" fn cuGraphAddBatchMemOpNode(
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddChildGraphNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddChildGraphNode(
     phGraphNode: *mut CUgraphNode,
@@ -1603,12 +1602,22 @@ pub unsafe extern "C" fn cuGraphAddChildGraphNode(
     numDependencies: usize,
     childGraph: CUgraph,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[141])
+    gate::call(&EXPORTS[141], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddChildGraphNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(childGraph),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddDependencies`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddDependencies(
     hGraph: CUgraph,
@@ -1616,12 +1625,21 @@ pub unsafe extern "C" fn cuGraphAddDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[142])
+    gate::call(&EXPORTS[142], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddDependencies(
+                FromC::from_c(hGraph),
+                FromC::from_c(from),
+                FromC::from_c(to),
+                FromC::from_c(numDependencies),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddDependencies_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddDependencies_v2(
     hGraph: CUgraph,
@@ -1630,12 +1648,22 @@ pub unsafe extern "C" fn cuGraphAddDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[143])
+    gate::call(&EXPORTS[143], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddDependencies_v2(
+                FromC::from_c(hGraph),
+                FromC::from_c(from),
+                FromC::from_c(to),
+                FromC::from_c(edgeData),
+                FromC::from_c(numDependencies),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddEmptyNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddEmptyNode(
     phGraphNode: *mut CUgraphNode,
@@ -1643,12 +1671,21 @@ pub unsafe extern "C" fn cuGraphAddEmptyNode(
     dependencies: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[144])
+    gate::call(&EXPORTS[144], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddEmptyNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddEventRecordNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddEventRecordNode(
     phGraphNode: *mut CUgraphNode,
@@ -1657,12 +1694,22 @@ pub unsafe extern "C" fn cuGraphAddEventRecordNode(
     numDependencies: usize,
     event: CUevent,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[145])
+    gate::call(&EXPORTS[145], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddEventRecordNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(event),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddEventWaitNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddEventWaitNode(
     phGraphNode: *mut CUgraphNode,
@@ -1671,7 +1718,18 @@ pub unsafe extern "C" fn cuGraphAddEventWaitNode(
     numDependencies: usize,
     event: CUevent,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[146])
+    gate::call(&EXPORTS[146], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddEventWaitNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(event),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddExternalSemaphoresSignalNode`.
@@ -1704,7 +1762,6 @@ pub unsafe extern "C" fn cuGraphAddExternalSemaphoresWaitNode(
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddHostNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddHostNode(
     phGraphNode: *mut CUgraphNode,
@@ -1713,7 +1770,18 @@ pub unsafe extern "C" fn cuGraphAddHostNode(
     numDependencies: usize,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[149])
+    gate::call(&EXPORTS[149], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddHostNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddKernelNode`.
@@ -1870,18 +1938,24 @@ pub unsafe extern "C" fn cuGraphBatchMemOpNodeSetParams(
 /// # Safety
 /// As `cuda.h` says of `cuGraphChildGraphNodeGetGraph`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
-    gate::not_simulated(&EXPORTS[161])
+    gate::call(&EXPORTS[161], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphChildGraphNodeGetGraph(FromC::from_c(hNode), FromC::from_c(phGraph)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphClone`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -> CUresult {
-    gate::not_simulated(&EXPORTS[162])
+    gate::call(&EXPORTS[162], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::definition::cuGraphClone(FromC::from_c(phGraphClone), FromC::from_c(originalGraph))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphConditionalHandleCreate`.
@@ -1900,22 +1974,32 @@ pub unsafe extern "C" fn cuGraphConditionalHandleCreate(
 /// # Safety
 /// As `cuda.h` says of `cuGraphCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphCreate(phGraph: *mut CUgraph, flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated(&EXPORTS[164])
+    gate::call(&EXPORTS[164], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::definition::cuGraphCreate(FromC::from_c(phGraph), FromC::from_c(flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphDebugDotPrint`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDebugDotPrint(
     hGraph: CUgraph,
     path: *const ::std::os::raw::c_char,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[165])
+    gate::call(&EXPORTS[165], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::definition::cuGraphDebugDotPrint(
+                FromC::from_c(hGraph),
+                FromC::from_c(path),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphDestroy`.
@@ -1930,42 +2014,56 @@ pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuGraphDestroyNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroyNode(hNode: CUgraphNode) -> CUresult {
-    gate::not_simulated(&EXPORTS[167])
+    gate::call(&EXPORTS[167], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphDestroyNode(FromC::from_c(hNode)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphEventRecordNodeGetEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-    gate::not_simulated(&EXPORTS[168])
+    gate::call(&EXPORTS[168], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphEventRecordNodeGetEvent(FromC::from_c(hNode), FromC::from_c(event_out))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphEventRecordNodeSetEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
-    gate::not_simulated(&EXPORTS[169])
+    gate::call(&EXPORTS[169], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphEventRecordNodeSetEvent(FromC::from_c(hNode), FromC::from_c(event)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphEventWaitNodeGetEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-    gate::not_simulated(&EXPORTS[170])
+    gate::call(&EXPORTS[170], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphEventWaitNodeGetEvent(FromC::from_c(hNode), FromC::from_c(event_out))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphEventWaitNodeSetEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
-    gate::not_simulated(&EXPORTS[171])
+    gate::call(&EXPORTS[171], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphEventWaitNodeSetEvent(FromC::from_c(hNode), FromC::from_c(event)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecBatchMemOpNodeSetParams`.
@@ -1994,34 +2092,52 @@ pub unsafe extern "C" fn cuGraphExecChildGraphNodeSetParams(
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecDestroy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
-    gate::not_simulated(&EXPORTS[174])
+    gate::call(&EXPORTS[174], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::exec::cuGraphExecDestroy(FromC::from_c(hGraphExec)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecEventRecordNodeSetEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecEventRecordNodeSetEvent(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     event: CUevent,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[175])
+    gate::call(&EXPORTS[175], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecEventRecordNodeSetEvent(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(event),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecEventWaitNodeSetEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecEventWaitNodeSetEvent(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     event: CUevent,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[176])
+    gate::call(&EXPORTS[176], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecEventWaitNodeSetEvent(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(event),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
@@ -2050,10 +2166,12 @@ pub unsafe extern "C" fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecGetFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut cuuint64_t) -> CUresult {
-    gate::not_simulated(&EXPORTS[179])
+    gate::call(&EXPORTS[179], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::exec::cuGraphExecGetFlags(FromC::from_c(hGraphExec), FromC::from_c(flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecGetId`.
@@ -2066,14 +2184,22 @@ pub unsafe extern "C" fn cuGraphExecGetId(hGraphExec: CUgraphExec, graphId: *mut
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecHostNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecHostNodeSetParams(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[181])
+    gate::call(&EXPORTS[181], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecHostNodeSetParams(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecKernelNodeSetParams`.
@@ -2140,7 +2266,6 @@ pub unsafe extern "C" fn cuGraphExecNodeSetParams(
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecUpdate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecUpdate(
     hGraphExec: CUgraphExec,
@@ -2148,19 +2273,37 @@ pub unsafe extern "C" fn cuGraphExecUpdate(
     hErrorNode_out: *mut CUgraphNode,
     updateResult_out: *mut CUgraphExecUpdateResult,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[187])
+    gate::call(&EXPORTS[187], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecUpdate(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hGraph),
+                FromC::from_c(hErrorNode_out),
+                FromC::from_c(updateResult_out),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecUpdate_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecUpdate_v2(
     hGraphExec: CUgraphExec,
     hGraph: CUgraph,
     resultInfo: *mut CUgraphExecUpdateResultInfo,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[188])
+    gate::call(&EXPORTS[188], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecUpdate_v2(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hGraph),
+                FromC::from_c(resultInfo),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExternalSemaphoresSignalNodeGetParams`.
@@ -2209,7 +2352,6 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresWaitNodeSetParams(
 /// # Safety
 /// As `cuda.h` says of `cuGraphGetEdges`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetEdges(
     hGraph: CUgraph,
@@ -2217,12 +2359,21 @@ pub unsafe extern "C" fn cuGraphGetEdges(
     to: *mut CUgraphNode,
     numEdges: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[193])
+    gate::call(&EXPORTS[193], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::definition::cuGraphGetEdges(
+                FromC::from_c(hGraph),
+                FromC::from_c(from),
+                FromC::from_c(to),
+                FromC::from_c(numEdges),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphGetEdges_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetEdges_v2(
     hGraph: CUgraph,
@@ -2231,7 +2382,18 @@ pub unsafe extern "C" fn cuGraphGetEdges_v2(
     edgeData: *mut CUgraphEdgeData,
     numEdges: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[194])
+    gate::call(&EXPORTS[194], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::definition::cuGraphGetEdges_v2(
+                FromC::from_c(hGraph),
+                FromC::from_c(from),
+                FromC::from_c(to),
+                FromC::from_c(edgeData),
+                FromC::from_c(numEdges),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphGetId`.
@@ -2244,49 +2406,68 @@ pub unsafe extern "C" fn cuGraphGetId(hGraph: CUgraph, graphId: *mut ::std::os::
 /// # Safety
 /// As `cuda.h` says of `cuGraphGetNodes`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[196])
+    gate::call(&EXPORTS[196], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphGetNodes(
+                FromC::from_c(hGraph),
+                FromC::from_c(nodes),
+                FromC::from_c(numNodes),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphGetRootNodes`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetRootNodes(
     hGraph: CUgraph,
     rootNodes: *mut CUgraphNode,
     numRootNodes: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[197])
+    gate::call(&EXPORTS[197], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphGetRootNodes(
+                FromC::from_c(hGraph),
+                FromC::from_c(rootNodes),
+                FromC::from_c(numRootNodes),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphHostNodeGetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphHostNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[198])
+    gate::call(&EXPORTS[198], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphHostNodeGetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphHostNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphHostNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[199])
+    gate::call(&EXPORTS[199], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphHostNodeSetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphInstantiate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphInstantiate(
     phGraphExec: *mut CUgraphExec,
@@ -2295,12 +2476,22 @@ pub unsafe extern "C" fn cuGraphInstantiate(
     logBuffer: *mut ::std::os::raw::c_char,
     bufferSize: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[200])
+    gate::call(&EXPORTS[200], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphInstantiate(
+                FromC::from_c(phGraphExec),
+                FromC::from_c(hGraph),
+                FromC::from_c(phErrorNode),
+                FromC::from_c(logBuffer),
+                FromC::from_c(bufferSize),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphInstantiate_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphInstantiate_v2(
     phGraphExec: *mut CUgraphExec,
@@ -2309,31 +2500,58 @@ pub unsafe extern "C" fn cuGraphInstantiate_v2(
     logBuffer: *mut ::std::os::raw::c_char,
     bufferSize: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[201])
+    gate::call(&EXPORTS[201], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphInstantiate_v2(
+                FromC::from_c(phGraphExec),
+                FromC::from_c(hGraph),
+                FromC::from_c(phErrorNode),
+                FromC::from_c(logBuffer),
+                FromC::from_c(bufferSize),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphInstantiateWithFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     phGraphExec: *mut CUgraphExec,
     hGraph: CUgraph,
     flags: ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[202])
+    gate::call(&EXPORTS[202], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphInstantiateWithFlags(
+                FromC::from_c(phGraphExec),
+                FromC::from_c(hGraph),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphInstantiateWithParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphInstantiateWithParams(
     phGraphExec: *mut CUgraphExec,
     hGraph: CUgraph,
     instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[203])
+    gate::call(&EXPORTS[203], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphInstantiateWithParams(
+                FromC::from_c(phGraphExec),
+                FromC::from_c(hGraph),
+                FromC::from_c(instantiateParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphKernelNodeCopyAttributes`.
@@ -2414,10 +2632,12 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
 /// # Safety
 /// As `cuda.h` says of `cuGraphLaunch`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    gate::not_simulated(&EXPORTS[211])
+    gate::call(&EXPORTS[211], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::exec::cuGraphLaunch(FromC::from_c(hGraph), FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphMemAllocNodeGetParams`.
@@ -2479,14 +2699,22 @@ pub unsafe extern "C" fn cuGraphMemsetNodeSetParams(
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeFindInClone`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeFindInClone(
     phNode: *mut CUgraphNode,
     hOriginalNode: CUgraphNode,
     hClonedGraph: CUgraph,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[218])
+    gate::call(&EXPORTS[218], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphNodeFindInClone(
+                FromC::from_c(phNode),
+                FromC::from_c(hOriginalNode),
+                FromC::from_c(hClonedGraph),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetContainingGraph`.
@@ -2499,19 +2727,26 @@ pub unsafe extern "C" fn cuGraphNodeGetContainingGraph(hNode: CUgraphNode, phGra
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetDependencies`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetDependencies(
     hNode: CUgraphNode,
     dependencies: *mut CUgraphNode,
     numDependencies: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[220])
+    gate::call(&EXPORTS[220], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphNodeGetDependencies(
+                FromC::from_c(hNode),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetDependencies_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     hNode: CUgraphNode,
@@ -2519,24 +2754,41 @@ pub unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependencies: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[221])
+    gate::call(&EXPORTS[221], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphNodeGetDependencies_v2(
+                FromC::from_c(hNode),
+                FromC::from_c(dependencies),
+                FromC::from_c(edgeData),
+                FromC::from_c(numDependencies),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetDependentNodes`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetDependentNodes(
     hNode: CUgraphNode,
     dependentNodes: *mut CUgraphNode,
     numDependentNodes: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[222])
+    gate::call(&EXPORTS[222], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphNodeGetDependentNodes(
+                FromC::from_c(hNode),
+                FromC::from_c(dependentNodes),
+                FromC::from_c(numDependentNodes),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetDependentNodes_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetDependentNodes_v2(
     hNode: CUgraphNode,
@@ -2544,19 +2796,37 @@ pub unsafe extern "C" fn cuGraphNodeGetDependentNodes_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependentNodes: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[223])
+    gate::call(&EXPORTS[223], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphNodeGetDependentNodes_v2(
+                FromC::from_c(hNode),
+                FromC::from_c(dependentNodes),
+                FromC::from_c(edgeData),
+                FromC::from_c(numDependentNodes),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetEnabled`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetEnabled(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     isEnabled: *mut ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[224])
+    gate::call(&EXPORTS[224], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphNodeGetEnabled(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(isEnabled),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetLocalId`.
@@ -2588,22 +2858,32 @@ pub unsafe extern "C" fn cuGraphNodeGetToolsId(
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeGetType`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType) -> CUresult {
-    gate::not_simulated(&EXPORTS[228])
+    gate::call(&EXPORTS[228], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphNodeGetType(FromC::from_c(hNode), FromC::from_c(type_)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeSetEnabled`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeSetEnabled(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     isEnabled: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[229])
+    gate::call(&EXPORTS[229], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphNodeSetEnabled(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(isEnabled),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeSetParams`.
@@ -2624,19 +2904,26 @@ pub unsafe extern "C" fn cuGraphNodeSetParams_v2(hNode: CUgraphNode, nodeParams:
 /// # Safety
 /// As `cuda.h` says of `cuGraphReleaseUserObject`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphReleaseUserObject(
     graph: CUgraph,
     object: CUuserObject,
     count: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[232])
+    gate::call(&EXPORTS[232], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::definition::cuGraphReleaseUserObject(
+                FromC::from_c(graph),
+                FromC::from_c(object),
+                FromC::from_c(count),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphRemoveDependencies`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphRemoveDependencies(
     hGraph: CUgraph,
@@ -2644,12 +2931,21 @@ pub unsafe extern "C" fn cuGraphRemoveDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[233])
+    gate::call(&EXPORTS[233], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphRemoveDependencies(
+                FromC::from_c(hGraph),
+                FromC::from_c(from),
+                FromC::from_c(to),
+                FromC::from_c(numDependencies),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphRemoveDependencies_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphRemoveDependencies_v2(
     hGraph: CUgraph,
@@ -2658,12 +2954,22 @@ pub unsafe extern "C" fn cuGraphRemoveDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[234])
+    gate::call(&EXPORTS[234], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphRemoveDependencies_v2(
+                FromC::from_c(hGraph),
+                FromC::from_c(from),
+                FromC::from_c(to),
+                FromC::from_c(edgeData),
+                FromC::from_c(numDependencies),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphRetainUserObject`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphRetainUserObject(
     graph: CUgraph,
@@ -2671,15 +2977,27 @@ pub unsafe extern "C" fn cuGraphRetainUserObject(
     count: ::std::os::raw::c_uint,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[235])
+    gate::call(&EXPORTS[235], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::definition::cuGraphRetainUserObject(
+                FromC::from_c(graph),
+                FromC::from_c(object),
+                FromC::from_c(count),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphUpload`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    gate::not_simulated(&EXPORTS[236])
+    gate::call(&EXPORTS[236], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::exec::cuGraphUpload(FromC::from_c(hGraph), FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphicsMapResources`.
@@ -6729,7 +7047,6 @@ pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCa
 /// # Safety
 /// As `cuda.h` says of `cuUserObjectCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectCreate(
     object_out: *mut CUuserObject,
@@ -6738,23 +7055,38 @@ pub unsafe extern "C" fn cuUserObjectCreate(
     initialRefcount: ::std::os::raw::c_uint,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[576])
+    gate::call(&EXPORTS[576], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::definition::cuUserObjectCreate(
+                FromC::from_c(object_out),
+                FromC::from_c(ptr),
+                FromC::from_c(destroy),
+                FromC::from_c(initialRefcount),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuUserObjectRelease`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated(&EXPORTS[577])
+    gate::call(&EXPORTS[577], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::definition::cuUserObjectRelease(FromC::from_c(object), FromC::from_c(count)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuUserObjectRetain`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated(&EXPORTS[578])
+    gate::call(&EXPORTS[578], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::definition::cuUserObjectRetain(FromC::from_c(object), FromC::from_c(count)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuWaitExternalSemaphoresAsync`.
@@ -8187,7 +8519,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphAddChildGraphNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8197,7 +8529,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphAddDependencies as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8207,7 +8539,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12030,
         address: Address(cuGraphAddDependencies_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8217,7 +8549,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphAddEmptyNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8227,7 +8559,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11010,
         address: Address(cuGraphAddEventRecordNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8237,7 +8569,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11010,
         address: Address(cuGraphAddEventWaitNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8267,7 +8599,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphAddHostNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8387,7 +8719,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphChildGraphNodeGetGraph as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8397,7 +8729,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 10000,
         address: Address(cuGraphClone as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8417,7 +8749,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 10000,
         address: Address(cuGraphCreate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8427,7 +8759,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 11030,
         address: Address(cuGraphDebugDotPrint as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8447,7 +8779,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphDestroyNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8457,7 +8789,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11010,
         address: Address(cuGraphEventRecordNodeGetEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8467,7 +8799,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11010,
         address: Address(cuGraphEventRecordNodeSetEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8477,7 +8809,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11010,
         address: Address(cuGraphEventWaitNodeGetEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8487,7 +8819,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11010,
         address: Address(cuGraphEventWaitNodeSetEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8517,7 +8849,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10000,
         address: Address(cuGraphExecDestroy as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8527,7 +8859,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 11010,
         address: Address(cuGraphExecEventRecordNodeSetEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8537,7 +8869,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 11010,
         address: Address(cuGraphExecEventWaitNodeSetEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8567,7 +8899,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 12000,
         address: Address(cuGraphExecGetFlags as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8587,7 +8919,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10020,
         address: Address(cuGraphExecHostNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8647,7 +8979,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10020,
         address: Address(cuGraphExecUpdate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8657,7 +8989,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 12000,
         address: Address(cuGraphExecUpdate_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8707,7 +9039,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 10000,
         address: Address(cuGraphGetEdges as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8717,7 +9049,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 12030,
         address: Address(cuGraphGetEdges_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8737,7 +9069,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphGetNodes as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8747,7 +9079,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphGetRootNodes as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8757,7 +9089,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphHostNodeGetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8767,7 +9099,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphHostNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8777,7 +9109,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10000,
         address: Address(cuGraphInstantiate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8787,7 +9119,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 11000,
         address: Address(cuGraphInstantiate_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8797,7 +9129,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 11040,
         address: Address(cuGraphInstantiateWithFlags as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8807,7 +9139,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 12000,
         address: Address(cuGraphInstantiateWithParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8887,7 +9219,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10000,
         address: Address(cuGraphLaunch as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8957,7 +9289,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphNodeFindInClone as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8977,7 +9309,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphNodeGetDependencies as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8987,7 +9319,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12030,
         address: Address(cuGraphNodeGetDependencies_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8997,7 +9329,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphNodeGetDependentNodes as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9007,7 +9339,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12030,
         address: Address(cuGraphNodeGetDependentNodes_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9017,7 +9349,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11060,
         address: Address(cuGraphNodeGetEnabled as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9057,7 +9389,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphNodeGetType as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9067,7 +9399,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11060,
         address: Address(cuGraphNodeSetEnabled as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9097,7 +9429,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 11030,
         address: Address(cuGraphReleaseUserObject as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9107,7 +9439,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphRemoveDependencies as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9117,7 +9449,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12030,
         address: Address(cuGraphRemoveDependencies_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9127,7 +9459,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 11030,
         address: Address(cuGraphRetainUserObject as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9137,7 +9469,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 11010,
         address: Address(cuGraphUpload as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -12537,7 +12869,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 11030,
         address: Address(cuUserObjectCreate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -12547,7 +12879,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 11030,
         address: Address(cuUserObjectRelease as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -12557,7 +12889,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/definition",
         since: 11030,
         address: Address(cuUserObjectRetain as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },

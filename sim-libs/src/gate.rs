@@ -35,6 +35,9 @@ pub fn extra<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 #[cold]
 fn panicked(payload: &(dyn std::any::Any + Send)) -> CUresult {
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    report::make(report::Kind::Panic, format!("{}: the simulator itself panicked: {}", thread::place(), text.unwrap_or("no message")));
+    report::make(
+        report::Kind::Panic,
+        format!("{}: the simulator itself panicked: {}", thread::place(), text.unwrap_or("no message")),
+    );
     UNKNOWN
 }

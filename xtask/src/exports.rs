@@ -39,7 +39,8 @@ pub fn write(root: &Path, families: &[Family], signatures: &Signatures) -> Resul
          use std::ffi::*;\n\
          use std::sync::atomic::AtomicU64;\n\n",
     );
-    let mut signatures: Vec<_> = signatures.iter().filter(|signature| since.contains_key(signature.name.as_str())).collect();
+    let mut signatures: Vec<_> =
+        signatures.iter().filter(|signature| since.contains_key(signature.name.as_str())).collect();
     // cuGetProcAddress looks a name up by bisection.
     signatures.sort_by_key(|signature| (base_name(&signature.name).to_owned(), since[signature.name.as_str()].1));
     let mut table = String::new();
@@ -51,7 +52,8 @@ pub fn write(root: &Path, families: &[Family], signatures: &Signatures) -> Resul
         let body = match path {
             Some(path) => {
                 // SAFETY of from_c is stated in the template: the C caller's promise.
-                let mut passed: Vec<String> = signature.params.iter().map(|(name, _)| format!("FromC::from_c({name})")).collect();
+                let mut passed: Vec<String> =
+                    signature.params.iter().map(|(name, _)| format!("FromC::from_c({name})")).collect();
                 if WANT_TABLE.contains(&name.as_str()) {
                     passed.push("&EXPORTS".to_owned());
                 }
@@ -60,7 +62,9 @@ pub fn write(root: &Path, families: &[Family], signatures: &Signatures) -> Resul
                 let body = if signature.params.is_empty() {
                     body
                 } else {
-                    format!("// SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.\nunsafe {{ {body} }}")
+                    format!(
+                        "// SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.\nunsafe {{ {body} }}"
+                    )
                 };
                 format!("gate::call(&EXPORTS[{index}], || {{ {body} }})")
             }
@@ -91,7 +95,8 @@ fn simulated(root: &Path, families: &[Family]) -> Result<BTreeMap<String, String
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for family in families {
         let path = family.name.replace('/', "::");
-        let known: Vec<&str> = family.calls.iter().map(|call| call.name.as_str()).chain(family.later.keys().map(String::as_str)).collect();
+        let known: Vec<&str> =
+            family.calls.iter().map(|call| call.name.as_str()).chain(family.later.keys().map(String::as_str)).collect();
         for text in family_sources(&source, &family.name) {
             for line in text.lines() {
                 let Some(rest) = line.trim_start().strip_prefix("pub fn cu") else { continue };

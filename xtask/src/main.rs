@@ -9,6 +9,7 @@ mod table;
 
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask gen [--check] | families --check | tree --check
   gen               write the generated files from the pinned headers and families/*.toml
@@ -16,7 +17,17 @@ const USAGE: &str = "usage: cargo xtask gen [--check] | families --check | tree 
   families --check  every driver call is claimed by one family, every listed call has one wrapper
   tree --check      file lengths, unsafe only where allowed, safety tags, no foreign call outside the seam";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let root = root();

@@ -140,9 +140,7 @@ pub(crate) struct Var<'s> {
 impl Var<'_> {
     /// Its size in bytes.
     pub(crate) fn size(&self) -> u64 {
-        u64::from(self.ty.bytes())
-            .saturating_mul(u64::from(self.lanes))
-            .saturating_mul(self.count.unwrap_or(0))
+        u64::from(self.ty.bytes()).saturating_mul(u64::from(self.lanes)).saturating_mul(self.count.unwrap_or(0))
     }
 }
 
@@ -165,13 +163,26 @@ pub(crate) struct Func<'s> {
 pub(crate) enum Stmt<'s> {
     Open,
     Close,
-    Reg { place: Place, ty: Ty, lanes: u32, name: &'s str, count: Option<u32> },
+    Reg {
+        place: Place,
+        ty: Ty,
+        lanes: u32,
+        name: &'s str,
+        count: Option<u32>,
+    },
     Var(Var<'s>),
     Label(Place, &'s str),
     Instr(Instr<'s>),
     /// `.branchtargets` or `.calltargets`.
-    Targets { name: &'s str, list: Vec<&'s str> },
-    Prototype { name: &'s str, returns: Vec<Var<'s>>, params: Vec<Var<'s>> },
+    Targets {
+        name: &'s str,
+        list: Vec<&'s str>,
+    },
+    Prototype {
+        name: &'s str,
+        returns: Vec<Var<'s>>,
+        params: Vec<Var<'s>>,
+    },
 }
 
 /// An instruction.

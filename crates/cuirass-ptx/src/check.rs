@@ -37,12 +37,7 @@ pub(crate) fn class_of_letter(letter: char) -> Option<Class> {
 }
 
 /// Demands that a register is of a file.
-pub(crate) fn same(
-    reg: RegRef,
-    class: Class,
-    name: &str,
-    place: Place,
-) -> Result<u32, ModuleError> {
+pub(crate) fn same(reg: RegRef, class: Class, name: &str, place: Place) -> Result<u32, ModuleError> {
     if reg.class == class {
         return Ok(reg.index);
     }

@@ -78,11 +78,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [bx, by, bz] = self.block;
         let [tx, ty, tz] = self.thread;
-        write!(
-            f,
-            "{} in kernel {}, block ({bx},{by},{bz}), thread ({tx},{ty},{tz})",
-            self.kind, self.kernel
-        )?;
+        write!(f, "{} in kernel {}, block ({bx},{by},{bz}), thread ({tx},{ty},{tz})", self.kind, self.kernel)?;
         if let Some(address) = self.address {
             let what = if self.write { "write" } else { "read" };
             write!(f, ", {what} of {} bytes at {address:#x}", self.access_bytes)?;

@@ -207,11 +207,7 @@ impl Loaded {
         for global in &module.globals {
             let Some(&address) = by_name.get(global.name.as_str()) else {
                 let text = format!("the variable {} has no address", global.name);
-                return Err(ModuleError::new(
-                    ModuleErrorKind::UnresolvedExtern,
-                    Place::default(),
-                    text,
-                ));
+                return Err(ModuleError::new(ModuleErrorKind::UnresolvedExtern, Place::default(), text));
             };
             placed.push(address);
         }

@@ -292,11 +292,7 @@ fn finite_sum(a: (bool, i32, u128), b: (bool, i32, u128), zero: Num) -> (Num, bo
         std::mem::swap(&mut a, &mut b);
     }
     let gap = a.1 - b.1;
-    let (low, sticky) = if gap > 126 {
-        (0, true)
-    } else {
-        (b.2 >> gap, b.2 & ((1u128 << gap) - 1) != 0)
-    };
+    let (low, sticky) = if gap > 126 { (0, true) } else { (b.2 >> gap, b.2 & ((1u128 << gap) - 1) != 0) };
     let man = if a.0 == b.0 {
         a.2 + low
     } else {

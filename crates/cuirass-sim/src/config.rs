@@ -147,7 +147,9 @@ mod tests {
 
     #[test]
     fn a_wrong_word_is_named() {
-        for text in ["devices", "devices=-1", "memory=4Gib", "driver=9.0", "driver=twelve", "color=red", "quiet=2", "ptx=9"] {
+        for text in
+            ["devices", "devices=-1", "memory=4Gib", "driver=9.0", "driver=twelve", "color=red", "quiet=2", "ptx=9"]
+        {
             let wrong = parse(text).unwrap_err();
             assert!(wrong.contains(text), "{wrong}");
         }

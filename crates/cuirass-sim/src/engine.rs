@@ -485,7 +485,12 @@ pub fn wait(state: &mut Guard, deps: &[Dep]) {
             // All workers may be held up by kernels that wait for work that has no worker.
             let engine = &mut state.engine;
             let stuck = engine.tasks == done && since.elapsed() >= HELD_UP;
-            if stuck && !engine.ready.is_empty() && engine.idle == 0 && engine.workers < MOST_WORKERS && engine.seed.is_none() {
+            if stuck
+                && !engine.ready.is_empty()
+                && engine.idle == 0
+                && engine.workers < MOST_WORKERS
+                && engine.seed.is_none()
+            {
                 engine.hire();
             }
             done = engine.tasks;

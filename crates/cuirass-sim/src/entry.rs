@@ -38,7 +38,10 @@ pub fn enter(export: &'static Export) -> Answer {
             return Err(NOT_INITIALIZED);
         }
         if thread::in_callback() {
-            report::bug(format!("{} was called from a host function, where no CUDA call is permitted", thread::place()));
+            report::bug(format!(
+                "{} was called from a host function, where no CUDA call is permitted",
+                thread::place()
+            ));
             return Err(NOT_PERMITTED);
         }
     }

@@ -280,7 +280,10 @@ impl<T> Table<T> {
             }
             Stale::Foreign if handle.is_null() => otherwise,
             Stale::Foreign => {
-                report::bug(format!("{} was given {handle}, which is no {kind} that this driver made", thread::place()));
+                report::bug(format!(
+                    "{} was given {handle}, which is no {kind} that this driver made",
+                    thread::place()
+                ));
                 otherwise
             }
         }

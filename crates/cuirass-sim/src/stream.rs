@@ -9,8 +9,8 @@ use crate::status::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY, Status};
 use crate::task::{Task, Work};
 use crate::thread;
 use cuirass_sys::cuda::{
-    CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUgreenCtx, CUstream, CUstreamAttrID, CUstreamAttrValue,
-    CUstreamCallback, CUstream_flags,
+    CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUgreenCtx, CUstream, CUstream_flags, CUstreamAttrID,
+    CUstreamAttrValue, CUstreamCallback,
 };
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;
@@ -324,9 +324,8 @@ pub fn cuStreamGetAttribute(stream: CUstream, attribute: CUstreamAttrID, value: 
     let priority = state.streams.get(at.stream, INVALID_HANDLE)?.priority;
     match attribute {
         CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY => value.write(CUstreamAttrValue { priority }),
-        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
-            value.write(CUstreamAttrValue { syncPolicy: cuirass_sys::cuda::CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO })
-        }
+        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => value
+            .write(CUstreamAttrValue { syncPolicy: cuirass_sys::cuda::CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO }),
         _ => Err(INVALID_VALUE),
     }
 }

@@ -32,7 +32,8 @@ fn a_failed_destroy_is_reported_once_and_never_repeated() {
         assert_eq!(destroys, 1);
         let reports = alone.reports();
         let [report] = reports.as_slice() else { panic!("one report: {reports:?}") };
-        let expected = format!("cuStreamDestroy_v2({handle:p}) failed while releasing a stream: CUDA_ERROR_ILLEGAL_ADDRESS");
+        let expected =
+            format!("cuStreamDestroy_v2({handle:p}) failed while releasing a stream: CUDA_ERROR_ILLEGAL_ADDRESS");
         assert!(report.starts_with(&expected), "{report}");
         if manner == Manner::Refused {
             // It was not destroyed, and so is still there to be put away by the test.
@@ -118,5 +119,8 @@ fn what_an_old_driver_lacks_is_refused_by_name() {
         return assert_eq!(error.kind(), ErrorKind::Driver);
     }
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("cuKernelGetParamInfo needs a driver of CUDA 12.4, this one is of CUDA 12.0"), "{error}");
+    assert!(
+        error.to_string().contains("cuKernelGetParamInfo needs a driver of CUDA 12.4, this one is of CUDA 12.0"),
+        "{error}"
+    );
 }

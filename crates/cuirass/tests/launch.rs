@@ -175,9 +175,7 @@ fn kernels_have_attributes() {
     assert_eq!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 1024);
     assert_eq!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 0);
     assert!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_NUM_REGS) > 0);
-    kernel
-        .set_attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100_000, device())
-        .unwrap();
+    kernel.set_attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100_000, device()).unwrap();
     assert_eq!(attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES), 100_000);
     assert_eq!(kernel.max_active_blocks(256, 0, device()).unwrap(), 8);
     let (grid, block) = kernel.max_potential_block_size(0, 0, device()).unwrap();

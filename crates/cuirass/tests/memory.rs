@@ -1,8 +1,8 @@
 //! Memory: pools, buffers, copies and fills, on whichever driver the tests run.
 
 use cuirass::memory::{
-    Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource, PinnedMemory,
-    PoolAttribute, SynchronousMemoryResource,
+    Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,
+    PinnedMemory, PoolAttribute, SynchronousMemoryResource,
 };
 use cuirass::testing::{Fault, Manner, Recording};
 use cuirass::{Context, Device, ErrorKind, Stream, StreamOptions};
@@ -79,7 +79,10 @@ fn an_allocation_that_cannot_succeed_leaves_nothing() {
     let before = testkit::census();
     let error = pool().allocate(1 << 50, &stream).unwrap_err();
     assert_eq!((error.code(), error.call()), (Some(2), "cuMemAllocFromPoolAsync"));
-    assert!(error.to_string().starts_with("CUDA_ERROR_OUT_OF_MEMORY: out of memory (cuMemAllocFromPoolAsync, pool 0x"), "{error}");
+    assert!(
+        error.to_string().starts_with("CUDA_ERROR_OUT_OF_MEMORY: out of memory (cuMemAllocFromPoolAsync, pool 0x"),
+        "{error}"
+    );
     assert!(error.to_string().contains("1125899906842624 bytes"), "{error}");
     let error = LegacyPinnedMemoryResource.allocate(usize::MAX / 2, &stream).unwrap_err();
     assert!(error.call() == "cuMemAllocHost_v2" && error.code().is_some(), "{error}");
@@ -102,7 +105,8 @@ fn a_buffer_outlives_its_stream_and_pool_handles() {
     assert!(recording.take().is_empty(), "the buffer holds its share of both");
     buffer.close().unwrap();
     let calls: Vec<_> = recording.take().iter().map(|call| call.call).collect();
-    let position = |name: &str| calls.iter().position(|call| *call == name).unwrap_or_else(|| panic!("{name} in {calls:?}"));
+    let position =
+        |name: &str| calls.iter().position(|call| *call == name).unwrap_or_else(|| panic!("{name} in {calls:?}"));
     assert!(position("cuMemFreeAsync") < position("cuMemPoolDestroy"), "{calls:?}");
     assert!(position("cuMemFreeAsync") < position("cuStreamDestroy_v2"), "{calls:?}");
 }
@@ -282,7 +286,8 @@ fn a_users_resource_gets_each_buffer_back_once() {
     // What its deallocate fails with is raised by close, and reported by drop.
     for closing in [true, false] {
         let buffer = resource.allocate(64, &stream).unwrap();
-        let fault = Fault::in_call("cuMemFreeAsync").status(999).manner(Manner::Done).on_this_thread().inject().unwrap();
+        let fault =
+            Fault::in_call("cuMemFreeAsync").status(999).manner(Manner::Done).on_this_thread().inject().unwrap();
         if closing {
             assert_eq!(buffer.close().unwrap_err().code(), Some(999));
         } else {

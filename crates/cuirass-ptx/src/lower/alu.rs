@@ -9,14 +9,80 @@ use crate::ops::{flags, table};
 
 /// Opcodes of the language that are not simulated at all.
 const KNOWN: &[&str] = &[
-    "tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep", "mma", "wmma", "wgmma",
-    "ldmatrix", "stmatrix", "movmatrix", "cp", "tensormap", "mbarrier", "mapa", "getctarank",
-    "multimem", "setmaxnreg", "tcgen05", "discard", "applypriority", "createpolicy", "st", "red",
-    "clusterlaunchcontrol", "pmevent", "alloca", "stacksave", "stackrestore", "vadd", "vsub",
-    "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad", "vset", "vadd2", "vsub2", "vavrg2",
-    "vabsdiff2", "vmin2", "vmax2", "vset2", "vadd4", "vsub4", "vavrg4", "vabsdiff4", "vmin4",
-    "vmax4", "vset4", "barrier", "fence", "ldu", "cvt", "set", "setp", "atom", "ld", "bar",
-    "shfl", "vote", "match", "redux", "elect", "brx", "mov", "cvta", "prefetch", "prefetchu",
+    "tex",
+    "tld4",
+    "txq",
+    "suld",
+    "sust",
+    "sured",
+    "suq",
+    "istypep",
+    "mma",
+    "wmma",
+    "wgmma",
+    "ldmatrix",
+    "stmatrix",
+    "movmatrix",
+    "cp",
+    "tensormap",
+    "mbarrier",
+    "mapa",
+    "getctarank",
+    "multimem",
+    "setmaxnreg",
+    "tcgen05",
+    "discard",
+    "applypriority",
+    "createpolicy",
+    "st",
+    "red",
+    "clusterlaunchcontrol",
+    "pmevent",
+    "alloca",
+    "stacksave",
+    "stackrestore",
+    "vadd",
+    "vsub",
+    "vabsdiff",
+    "vmin",
+    "vmax",
+    "vshl",
+    "vshr",
+    "vmad",
+    "vset",
+    "vadd2",
+    "vsub2",
+    "vavrg2",
+    "vabsdiff2",
+    "vmin2",
+    "vmax2",
+    "vset2",
+    "vadd4",
+    "vsub4",
+    "vavrg4",
+    "vabsdiff4",
+    "vmin4",
+    "vmax4",
+    "vset4",
+    "barrier",
+    "fence",
+    "ldu",
+    "cvt",
+    "set",
+    "setp",
+    "atom",
+    "ld",
+    "bar",
+    "shfl",
+    "vote",
+    "match",
+    "redux",
+    "elect",
+    "brx",
+    "mov",
+    "cvta",
+    "prefetch",
+    "prefetchu",
 ];
 
 fn letter_is_dest(letter: char) -> bool {
@@ -33,13 +99,12 @@ impl<'s> Lower<'_, 's> {
             "cvt" => self.cvt(instr),
             "setp" => self.setp(instr),
             "set" => self.set(instr),
-            "ld" | "ldu" | "st" | "atom" | "red" | "prefetch" | "prefetchu" | "fence"
-            | "membar" | "cvta" | "isspacep" | "discard" | "applypriority" => self.memory(instr),
-            "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "nanosleep"
-            | "griddepcontrol" => self.control(instr),
-            "bar" | "barrier" | "vote" | "shfl" | "match" | "redux" | "elect" | "activemask" => {
-                self.sync(instr)
+            "ld" | "ldu" | "st" | "atom" | "red" | "prefetch" | "prefetchu" | "fence" | "membar" | "cvta"
+            | "isspacep" | "discard" | "applypriority" => self.memory(instr),
+            "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "nanosleep" | "griddepcontrol" => {
+                self.control(instr)
             }
+            "bar" | "barrier" | "vote" | "shfl" | "match" | "redux" | "elect" | "activemask" => self.sync(instr),
             _ => self.row(instr),
         }
     }
@@ -80,12 +145,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// Emits a row of the table on operands of the text.
-    pub(super) fn by_key(
-        &mut self,
-        key: &str,
-        all: u32,
-        operands: &[Operand<'s>],
-    ) -> Result<(), ModuleError> {
+    pub(super) fn by_key(&mut self, key: &str, all: u32, operands: &[Operand<'s>]) -> Result<(), ModuleError> {
         let Some(&row) = table().rows.get(key) else {
             return self.unknown(key);
         };
@@ -94,12 +154,7 @@ impl<'s> Lower<'_, 's> {
             return Ok(());
         }
         if row.shape.len() != operands.len() {
-            let text = format!(
-                "{} takes {} operands, not {}",
-                self.text,
-                row.shape.len(),
-                operands.len()
-            );
+            let text = format!("{} takes {} operands, not {}", self.text, row.shape.len(), operands.len());
             return self.fail(ModuleErrorKind::Type, text);
         }
         let mut args = Args { flags: all, ..Args::default() };
@@ -180,12 +235,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// `mov.b64 {a, b}, c`
-    fn unpack(
-        &mut self,
-        ty: Ty,
-        parts: &[Operand<'s>],
-        source: &Operand<'s>,
-    ) -> Result<(), ModuleError> {
+    fn unpack(&mut self, ty: Ty, parts: &[Operand<'s>], source: &Operand<'s>) -> Result<(), ModuleError> {
         let (Some(class), count) = (class_of(ty), parts.len() as u32) else {
             self.not_supported();
             return Ok(());
@@ -211,12 +261,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// `mov.b64 c, {a, b}`
-    fn pack(
-        &mut self,
-        ty: Ty,
-        dest: &Operand<'s>,
-        parts: &[Operand<'s>],
-    ) -> Result<(), ModuleError> {
+    fn pack(&mut self, ty: Ty, dest: &Operand<'s>, parts: &[Operand<'s>]) -> Result<(), ModuleError> {
         let Some(class) = class_of(ty) else {
             self.not_supported();
             return Ok(());
@@ -241,8 +286,7 @@ impl<'s> Lower<'_, 's> {
     fn cvt(&mut self, instr: &Instr<'s>) -> Result<(), ModuleError> {
         let (key, all) = Self::key(instr.opcode);
         let mut types = key.split('.').skip(1).map(Ty::from_name);
-        let (Some(Some(to)), Some(Some(from)), None) = (types.next(), types.next(), types.next())
-        else {
+        let (Some(Some(to)), Some(Some(from)), None) = (types.next(), types.next(), types.next()) else {
             // `cvt.pack.sat…` and stochastic rounding.
             return self.unknown(&key);
         };
@@ -304,11 +348,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// The comparison of `setp` and `set`, and the flag that says how it is combined.
-    fn comparison(
-        parts: &[&str],
-        ty: Ty,
-        all: u32,
-    ) -> Option<(crate::ops::compare::MaskFn, u32)> {
+    fn comparison(parts: &[&str], ty: Ty, all: u32) -> Option<(crate::ops::compare::MaskFn, u32)> {
         let (operator, combine) = match parts {
             [operator] => (*operator, 0),
             [operator, "and"] => (*operator, flags::WITH_AND),
@@ -388,13 +428,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// `setp` of pairs: the first predicate is of the lower halves.
-    fn setp_pair(
-        &mut self,
-        instr: &Instr<'s>,
-        parts: &[&str],
-        all: u32,
-        pair: Ty,
-    ) -> Result<(), ModuleError> {
+    fn setp_pair(&mut self, instr: &Instr<'s>, parts: &[&str], all: u32, pair: Ty) -> Result<(), ModuleError> {
         let half = if pair == Ty::F16x2 { Ty::F16 } else { Ty::Bf16 };
         let Some((compare, combine)) = Self::comparison(parts, half, all) else {
             self.not_supported();
@@ -437,9 +471,7 @@ impl<'s> Lower<'_, 's> {
             other => (other, false),
         };
         let found = Self::comparison(parts, half, all);
-        let (Some((compare, combine)), Some(class), Some(to_class)) =
-            (found, class_of(half), class_of(to))
-        else {
+        let (Some((compare, combine)), Some(class), Some(to_class)) = (found, class_of(half), class_of(to)) else {
             self.not_supported();
             return Ok(());
         };

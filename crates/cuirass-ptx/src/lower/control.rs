@@ -112,11 +112,7 @@ impl<'s> Lower<'_, 's> {
 
     fn frame_access(&mut self, slot: Slot, reg: crate::code::RegRef) -> Access {
         Access {
-            address: Address {
-                space: MemSpace::Frame,
-                base: Base::Fixed,
-                offset: slot.offset.into(),
-            },
+            address: Address { space: MemSpace::Frame, base: Base::Fixed, offset: slot.offset.into() },
             bytes: slot.size,
             signed: false,
             regs: vec![reg],
@@ -146,11 +142,7 @@ impl<'s> Lower<'_, 's> {
         Ok(slot)
     }
 
-    fn result(
-        &mut self,
-        operand: &Operand<'s>,
-        loads: &mut Vec<Access>,
-    ) -> Result<Slot, ModuleError> {
+    fn result(&mut self, operand: &Operand<'s>, loads: &mut Vec<Access>) -> Result<Slot, ModuleError> {
         if let Some((reg, _)) = self.any_reg(operand)? {
             let bytes = u64::from(bits_of(reg.class) / 8).max(1);
             let slot = self.frame_slot(bytes, bytes)?;

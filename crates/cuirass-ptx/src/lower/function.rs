@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use super::{MAX_WINDOW, Scope, Symbol, align_up};
 use crate::ast::{Func as Tree, Instr as Source, Stmt, Ty, Var, VarSpace};
 use crate::check::class_of;
-use crate::code::{
-    Args, Class, Constant, Counts, Func as Code, Instr, NONE, Op, RegRef, Slot,
-};
+use crate::code::{Args, Class, Constant, Counts, Func as Code, Instr, NONE, Op, RegRef, Slot};
 use crate::error::{ModuleError, ModuleErrorKind, Place};
 
 /// Registers of a function, names times counts; more is a mistake or an attack.
@@ -129,11 +127,7 @@ impl<'a, 's> Lower<'a, 's> {
         Err(ModuleError::new(ModuleErrorKind::TooLarge, self.place, text))
     }
 
-    pub(super) fn fail<T>(
-        &self,
-        kind: ModuleErrorKind,
-        text: impl Into<String>,
-    ) -> Result<T, ModuleError> {
+    pub(super) fn fail<T>(&self, kind: ModuleErrorKind, text: impl Into<String>) -> Result<T, ModuleError> {
         Err(ModuleError::new(kind, self.place, text))
     }
 
@@ -248,13 +242,7 @@ impl<'a, 's> Lower<'a, 's> {
         }
     }
 
-    fn registers(
-        &mut self,
-        ty: Ty,
-        lanes: u32,
-        name: &'s str,
-        count: Option<u32>,
-    ) -> Result<(), ModuleError> {
+    fn registers(&mut self, ty: Ty, lanes: u32, name: &'s str, count: Option<u32>) -> Result<(), ModuleError> {
         let Some(class) = class_of(ty).filter(|_| lanes == 1) else {
             // Vector and 128-bit registers are known by the instructions that use them.
             return Ok(());
@@ -312,10 +300,7 @@ impl<'a, 's> Lower<'a, 's> {
                     let (prefix, number) = name.split_at(name.len() - split);
                     let canonical = number == "0" || !number.starts_with('0');
                     let number: u32 = number.parse().unwrap_or(u32::MAX);
-                    let fits = block
-                        .regs
-                        .get(prefix)
-                        .is_some_and(|r| canonical && r.count.is_some_and(|c| number < c));
+                    let fits = block.regs.get(prefix).is_some_and(|r| canonical && r.count.is_some_and(|c| number < c));
                     if fits && let Some(regs) = block.regs.get_mut(prefix) {
                         found = Some((regs, number));
                         break;

@@ -48,8 +48,8 @@ fn modifiers(opcode: &str) -> Modifiers<'_> {
                 out.acquire = true;
                 out.release = true;
             }
-            "weak" | "relaxed" | "volatile" | "mmio" | "cta" | "cluster" | "gpu" | "sys" | "nc"
-            | "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "noftz" | "unified" => {}
+            "weak" | "relaxed" | "volatile" | "mmio" | "cta" | "cluster" | "gpu" | "sys" | "nc" | "ca" | "cg"
+            | "cs" | "lu" | "cv" | "wb" | "wt" | "noftz" | "unified" => {}
             "L2::cache_hint" => out.policy = true,
             _ if part.starts_with("L1::") || part.starts_with("L2::") => {}
             _ => match Ty::from_name(part) {
@@ -287,28 +287,9 @@ fn atomic_exists(op: AtomOp, ty: Ty) -> bool {
     match op {
         Add => matches!(
             ty,
-            Ty::U32
-                | Ty::S32
-                | Ty::U64
-                | Ty::S64
-                | Ty::F16
-                | Ty::F16x2
-                | Ty::Bf16
-                | Ty::Bf16x2
-                | Ty::F32
-                | Ty::F64
+            Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64 | Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::F32 | Ty::F64
         ),
-        Min | Max => matches!(
-            ty,
-            Ty::U32
-                | Ty::S32
-                | Ty::U64
-                | Ty::S64
-                | Ty::F16
-                | Ty::F16x2
-                | Ty::Bf16
-                | Ty::Bf16x2
-        ),
+        Min | Max => matches!(ty, Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64 | Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2),
         Inc | Dec => ty == Ty::U32,
         Exch => matches!(ty, Ty::B32 | Ty::B64 | Ty::U32 | Ty::U64 | Ty::S32 | Ty::F32 | Ty::F64),
         Cas => matches!(ty, Ty::B16 | Ty::B32 | Ty::B64 | Ty::U32 | Ty::U64 | Ty::S32),

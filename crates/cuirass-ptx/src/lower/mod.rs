@@ -81,11 +81,8 @@ pub(crate) fn lower(tree: Tree<'_>, source: &str) -> Result<Module, ModuleError>
                 scope.shared_end = if uses { common_end } else { SHARED_START };
             }
             let done = Lower::new(&mut scope, func)?.run()?;
-            notes[index] = Note {
-                unsupported: done.unsupported,
-                dynamic: done.dynamic_shared,
-                calls: callees(&done.code),
-            };
+            notes[index] =
+                Note { unsupported: done.unsupported, dynamic: done.dynamic_shared, calls: callees(&done.code) };
             if pass {
                 kernels.push(kernel(func, index, &done.code, done.local_bytes, scope.shared_end));
             }
@@ -159,11 +156,7 @@ fn kernel(func: &Func<'_>, index: usize, code: &Code, local_bytes: u32, shared: 
     for var in &func.params {
         let offset = align_up(end, var.align);
         end = offset.saturating_add(var.size());
-        params.push(Param {
-            offset: offset as u32,
-            size: var.size() as u32,
-            align: var.align as u32,
-        });
+        params.push(Param { offset: offset as u32, size: var.size() as u32, align: var.align as u32 });
     }
     let used = code.counts.r32 + 2 * code.counts.r64 + code.counts.r16 / 2;
     Kernel {
@@ -255,12 +248,7 @@ pub(crate) fn global(var: &Var<'_>) -> Global {
             Init::Symbol { name, addend, generic, mask } => {
                 // Byte pieces of an address name the same symbol eight times; the first is enough.
                 if mask == u64::MAX || mask == 0xff {
-                    relocations.push(Relocation {
-                        offset: at as u64,
-                        symbol: name.to_owned(),
-                        addend,
-                        generic,
-                    });
+                    relocations.push(Relocation { offset: at as u64, symbol: name.to_owned(), addend, generic });
                 }
                 0
             }
@@ -328,12 +316,8 @@ fn functions<'s>(tree: &Tree<'s>, scope: &mut Scope<'s>) -> Result<Vec<usize>, M
 /// The functions that need shared variables of module scope or of device functions, themselves
 /// or through calls.
 fn common_users(tree: &Tree<'_>, order: &[usize]) -> HashSet<usize> {
-    let shared: HashSet<&str> = tree
-        .vars
-        .iter()
-        .filter(|v| v.space == VarSpace::Shared && v.count.is_some())
-        .map(|v| v.name)
-        .collect();
+    let shared: HashSet<&str> =
+        tree.vars.iter().filter(|v| v.space == VarSpace::Shared && v.count.is_some()).map(|v| v.name).collect();
     let mut names: HashMap<&str, usize> = HashMap::new();
     let funcs: Vec<&Func<'_>> = order.iter().filter_map(|&at| tree.funcs.get(at)).collect();
     for (i, func) in funcs.iter().enumerate() {

@@ -4,9 +4,7 @@ use super::Symbol;
 use super::function::{Local, Lower};
 use crate::ast::Operand;
 use crate::check;
-use crate::code::{
-    Address, Base, Class, Constant, FUNCTION_BASE, MemSpace, NONE, RegRef, Special,
-};
+use crate::code::{Address, Base, Class, Constant, FUNCTION_BASE, MemSpace, NONE, RegRef, Special};
 use crate::error::{ModuleError, ModuleErrorKind};
 
 /// The special register of a name that is fixed for a warp in a block.
@@ -45,12 +43,8 @@ fn special(name: &str) -> Option<Special> {
         "lanemask_gt" => Special::LaneMaskGt,
         "dynamic_smem_size" => Special::DynamicSharedSize,
         "total_smem_size" | "aggr_smem_size" => Special::TotalSharedSize,
-        "cluster_ctaid.x" | "cluster_ctaid.y" | "cluster_ctaid.z" | "cluster_ctarank" => {
-            Special::Fixed(0)
-        }
-        "cluster_nctaid.x" | "cluster_nctaid.y" | "cluster_nctaid.z" | "cluster_nctarank" => {
-            Special::Fixed(1)
-        }
+        "cluster_ctaid.x" | "cluster_ctaid.y" | "cluster_ctaid.z" | "cluster_ctarank" => Special::Fixed(0),
+        "cluster_nctaid.x" | "cluster_nctaid.y" | "cluster_nctaid.z" | "cluster_nctarank" => Special::Fixed(1),
         "is_explicit_cluster" => Special::Fixed(0),
         "reserved_smem_offset_begin" => Special::Fixed(0),
         "reserved_smem_offset_end" | "reserved_smem_offset_cap" => Special::Fixed(1024),
@@ -66,11 +60,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// The address that a name stands for in `mov` and `cvta`, as a constant.
-    pub(super) fn address_constant(
-        &mut self,
-        name: &str,
-        offset: i64,
-    ) -> Result<Option<Constant>, ModuleError> {
+    pub(super) fn address_constant(&mut self, name: &str, offset: i64) -> Result<Option<Constant>, ModuleError> {
         let bits = |v: u64| Constant::Bits(v.wrapping_add_signed(offset));
         if let Some(local) = self.find_var(name) {
             return Ok(Some(match local {
@@ -91,11 +81,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// A source operand as a register of `class`.
-    pub(super) fn source(
-        &mut self,
-        operand: &Operand<'s>,
-        class: Class,
-    ) -> Result<u32, ModuleError> {
+    pub(super) fn source(&mut self, operand: &Operand<'s>, class: Class) -> Result<u32, ModuleError> {
         let constant = match *operand {
             Operand::Name(name) => {
                 if let Some(reg) = self.find_reg(name)? {
@@ -169,10 +155,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// A register of any class, by its name.
-    pub(super) fn any_reg(
-        &mut self,
-        operand: &Operand<'s>,
-    ) -> Result<Option<(RegRef, &'s str)>, ModuleError> {
+    pub(super) fn any_reg(&mut self, operand: &Operand<'s>) -> Result<Option<(RegRef, &'s str)>, ModuleError> {
         match *operand {
             Operand::Name(name) => Ok(self.find_reg(name)?.map(|reg| (reg, name))),
             _ => Ok(None),
@@ -180,11 +163,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// An address operand of an instruction of `space`.
-    pub(super) fn address(
-        &mut self,
-        operand: &Operand<'s>,
-        space: MemSpace,
-    ) -> Result<Address, ModuleError> {
+    pub(super) fn address(&mut self, operand: &Operand<'s>, space: MemSpace) -> Result<Address, ModuleError> {
         let Operand::Address(base, offset) = *operand else {
             return self.fail(ModuleErrorKind::Type, "an address in brackets is needed");
         };
@@ -192,15 +171,13 @@ impl<'s> Lower<'_, 's> {
             return Ok(Address { space, base: Base::Fixed, offset });
         };
         // A function's parameters are local memory; only a kernel's are a space of their own.
-        let by_register =
-            if space == MemSpace::Param && !self.func.entry { MemSpace::Local } else { space };
+        let by_register = if space == MemSpace::Param && !self.func.entry { MemSpace::Local } else { space };
         if let Some(reg) = self.find_reg(name)? {
             let base = match reg.class {
                 Class::R32 => Base::Reg32(reg.index),
                 Class::R64 => Base::Reg64(reg.index),
                 _ => {
-                    return self
-                        .fail(ModuleErrorKind::Type, format!("{name} cannot be an address"));
+                    return self.fail(ModuleErrorKind::Type, format!("{name} cannot be an address"));
                 }
             };
             return Ok(Address { space: by_register, base, offset });
@@ -208,11 +185,7 @@ impl<'s> Lower<'_, 's> {
         let Some(local) = self.find_var(name) else {
             return self.undefined(name);
         };
-        let fixed = |space, at: u64| Address {
-            space,
-            base: Base::Fixed,
-            offset: offset.wrapping_add(at as i64),
-        };
+        let fixed = |space, at: u64| Address { space, base: Base::Fixed, offset: offset.wrapping_add(at as i64) };
         Ok(match local {
             Local::Frame(slot) => fixed(MemSpace::Frame, slot.offset.into()),
             Local::Param(at) => fixed(MemSpace::Param, at.into()),
@@ -230,11 +203,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// Destinations of a load: registers at least as wide as the type.
-    pub(super) fn load_dest(
-        &mut self,
-        operand: &Operand<'s>,
-        ty: crate::ast::Ty,
-    ) -> Result<RegRef, ModuleError> {
+    pub(super) fn load_dest(&mut self, operand: &Operand<'s>, ty: crate::ast::Ty) -> Result<RegRef, ModuleError> {
         let Operand::Name(name) = *operand else {
             return self.fail(ModuleErrorKind::Type, "a register is needed as destination");
         };
@@ -250,11 +219,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// A source of a store: registers at least as wide as the type, or a constant.
-    pub(super) fn store_source(
-        &mut self,
-        operand: &Operand<'s>,
-        ty: crate::ast::Ty,
-    ) -> Result<RegRef, ModuleError> {
+    pub(super) fn store_source(&mut self, operand: &Operand<'s>, ty: crate::ast::Ty) -> Result<RegRef, ModuleError> {
         if let Some((reg, name)) = self.any_reg(operand)? {
             check::holds(reg, ty, name, self.place)?;
             return Ok(reg);

@@ -7,11 +7,7 @@ use crate::error::{ModuleError, ModuleErrorKind};
 
 impl<'s> Lower<'_, 's> {
     pub(super) fn sync(&mut self, instr: &Instr<'s>) -> Result<(), ModuleError> {
-        let parts: Vec<&str> = instr
-            .opcode
-            .split('.')
-            .filter(|p| !matches!(*p, "aligned" | "cta" | "noinc"))
-            .collect();
+        let parts: Vec<&str> = instr.opcode.split('.').filter(|p| !matches!(*p, "aligned" | "cta" | "noinc")).collect();
         let operands = instr.operands.as_slice();
         match parts.as_slice() {
             ["bar", "warp", "sync"] => {
@@ -43,18 +39,10 @@ impl<'s> Lower<'_, 's> {
     }
 
     fn count(&self) -> Result<(), ModuleError> {
-        self.fail(
-            ModuleErrorKind::Type,
-            format!("{} has the wrong number of operands", self.text),
-        )
+        self.fail(ModuleErrorKind::Type, format!("{} has the wrong number of operands", self.text))
     }
 
-    fn warp(
-        &mut self,
-        op: SyncOp,
-        members: Option<&Operand<'s>>,
-        args: Args,
-    ) -> Result<(), ModuleError> {
+    fn warp(&mut self, op: SyncOp, members: Option<&Operand<'s>>, args: Args) -> Result<(), ModuleError> {
         let members = match members {
             Some(operand) => self.source(operand, Class::R32)?,
             None => NONE,
@@ -64,11 +52,7 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// `d` or `d|p`, where either may be `_`.
-    fn value_and_predicate(
-        &mut self,
-        operand: &Operand<'s>,
-        args: &mut Args,
-    ) -> Result<(), ModuleError> {
+    fn value_and_predicate(&mut self, operand: &Operand<'s>, args: &mut Args) -> Result<(), ModuleError> {
         let (value, predicate) = match *operand {
             Operand::Pair(d, p) => (d, Some(p)),
             Operand::Name(d) => (d, None),

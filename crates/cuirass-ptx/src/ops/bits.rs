@@ -2,9 +2,7 @@
 
 use super::Table;
 use super::flags::IMM_SHIFT;
-use super::shape::{
-    bin, carry, each_quad, each_ter, each_un, pred, quad, ter, test, un,
-};
+use super::shape::{bin, carry, each_quad, each_ter, each_un, pred, quad, ter, test, un};
 use crate::code::{LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW};
 
 fn imm(flags: u32) -> u32 {
@@ -159,19 +157,11 @@ fn counts(t: &mut Table) {
     t.row("bfind.shiftamt.u32", "Ww", |r, x, m| un(r, x, m, |a: u32| bfind(a.into(), 32, true)));
     t.row("bfind.u64", "Wl", |r, x, m| un(r, x, m, |a: u64| bfind(a, 64, false)));
     t.row("bfind.shiftamt.u64", "Wl", |r, x, m| un(r, x, m, |a: u64| bfind(a, 64, true)));
-    t.row("bfind.s32", "Ww", |r, x, m| {
-        un(r, x, m, |a: u32| bfind(magnitude(a.into(), 32), 32, false))
-    });
-    t.row("bfind.shiftamt.s32", "Ww", |r, x, m| {
-        un(r, x, m, |a: u32| bfind(magnitude(a.into(), 32), 32, true))
-    });
+    t.row("bfind.s32", "Ww", |r, x, m| un(r, x, m, |a: u32| bfind(magnitude(a.into(), 32), 32, false)));
+    t.row("bfind.shiftamt.s32", "Ww", |r, x, m| un(r, x, m, |a: u32| bfind(magnitude(a.into(), 32), 32, true)));
     t.row("bfind.s64", "Wl", |r, x, m| un(r, x, m, |a: u64| bfind(magnitude(a, 64), 64, false)));
-    t.row("bfind.shiftamt.s64", "Wl", |r, x, m| {
-        un(r, x, m, |a: u64| bfind(magnitude(a, 64), 64, true))
-    });
-    t.row("fns.b32", "Wwww", |r, x, m| {
-        each_ter(r, x, m, |a: u32, b: u32, c: u32, _| fns(a, b, c as i32))
-    });
+    t.row("bfind.shiftamt.s64", "Wl", |r, x, m| un(r, x, m, |a: u64| bfind(magnitude(a, 64), 64, true)));
+    t.row("fns.b32", "Wwww", |r, x, m| each_ter(r, x, m, |a: u32, b: u32, c: u32, _| fns(a, b, c as i32)));
 }
 
 fn fields(t: &mut Table) {
@@ -181,38 +171,18 @@ fn fields(t: &mut Table) {
     t.row("bfe.s32", "Wwww", |r, x, m| {
         each_ter(r, x, m, |a: u32, b: u32, c: u32, _| bfe(a.into(), b, c, 32, true) as u32)
     });
-    t.row("bfe.u64", "Llww", |r, x, m| {
-        each_ter(r, x, m, |a: u64, b: u32, c: u32, _| bfe(a, b, c, 64, false))
-    });
-    t.row("bfe.s64", "Llww", |r, x, m| {
-        each_ter(r, x, m, |a: u64, b: u32, c: u32, _| bfe(a, b, c, 64, true))
-    });
+    t.row("bfe.u64", "Llww", |r, x, m| each_ter(r, x, m, |a: u64, b: u32, c: u32, _| bfe(a, b, c, 64, false)));
+    t.row("bfe.s64", "Llww", |r, x, m| each_ter(r, x, m, |a: u64, b: u32, c: u32, _| bfe(a, b, c, 64, true)));
     t.row("bfi.b32", "Wwwww", |r, x, m| {
-        each_quad(r, x, m, |a: u32, b: u32, c: u32, d: u32| {
-            bfi(a.into(), b.into(), c, d, 32) as u32
-        })
+        each_quad(r, x, m, |a: u32, b: u32, c: u32, d: u32| bfi(a.into(), b.into(), c, d, 32) as u32)
     });
-    t.row("bfi.b64", "Lllww", |r, x, m| {
-        each_quad(r, x, m, |a: u64, b: u64, c: u32, d: u32| bfi(a, b, c, d, 64))
-    });
-    t.row("bmsk.clamp.b32", "Www", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| bmsk(a, b, true))
-    });
-    t.row("bmsk.wrap.b32", "Www", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| bmsk(a, b, false))
-    });
-    t.row("szext.clamp.u32", "Www", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| szext(a, b, false, true))
-    });
-    t.row("szext.clamp.s32", "Www", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| szext(a, b, true, true))
-    });
-    t.row("szext.wrap.u32", "Www", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| szext(a, b, false, false))
-    });
-    t.row("szext.wrap.s32", "Www", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| szext(a, b, true, false))
-    });
+    t.row("bfi.b64", "Lllww", |r, x, m| each_quad(r, x, m, |a: u64, b: u64, c: u32, d: u32| bfi(a, b, c, d, 64)));
+    t.row("bmsk.clamp.b32", "Www", |r, x, m| bin(r, x, m, |a: u32, b: u32| bmsk(a, b, true)));
+    t.row("bmsk.wrap.b32", "Www", |r, x, m| bin(r, x, m, |a: u32, b: u32| bmsk(a, b, false)));
+    t.row("szext.clamp.u32", "Www", |r, x, m| bin(r, x, m, |a: u32, b: u32| szext(a, b, false, true)));
+    t.row("szext.clamp.s32", "Www", |r, x, m| bin(r, x, m, |a: u32, b: u32| szext(a, b, true, true)));
+    t.row("szext.wrap.u32", "Www", |r, x, m| bin(r, x, m, |a: u32, b: u32| szext(a, b, false, false)));
+    t.row("szext.wrap.s32", "Www", |r, x, m| bin(r, x, m, |a: u32, b: u32| szext(a, b, true, false)));
     t.row("lop3.b32", "Wwwwi", |r, x, m| {
         let lut = imm(x.flags);
         ter(r, x, m, |a: u32, b: u32, c: u32| {
@@ -225,9 +195,7 @@ fn fields(t: &mut Table) {
             v
         })
     });
-    t.row("prmt.b32", "Wwww", |r, x, m| {
-        ter(r, x, m, |a: u32, b: u32, c: u32| prmt(a, b, |i| c >> (4 * i) & 15))
-    });
+    t.row("prmt.b32", "Wwww", |r, x, m| ter(r, x, m, |a: u32, b: u32, c: u32| prmt(a, b, |i| c >> (4 * i) & 15)));
     t.row("prmt.b32.f4e", "Wwww", |r, x, m| {
         ter(r, x, m, |a: u32, b: u32, c: u32| {
             prmt_mode(a, b, c, [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]])
@@ -239,9 +207,7 @@ fn fields(t: &mut Table) {
         })
     });
     t.row("prmt.b32.rc8", "Wwww", |r, x, m| {
-        ter(r, x, m, |a: u32, b: u32, c: u32| {
-            prmt_mode(a, b, c, [[0; 4], [1; 4], [2; 4], [3; 4]])
-        })
+        ter(r, x, m, |a: u32, b: u32, c: u32| prmt_mode(a, b, c, [[0; 4], [1; 4], [2; 4], [3; 4]]))
     });
     t.row("prmt.b32.ecl", "Wwww", |r, x, m| {
         ter(r, x, m, |a: u32, b: u32, c: u32| {
@@ -262,24 +228,16 @@ fn fields(t: &mut Table) {
 
 fn shifts(t: &mut Table) {
     t.row("shf.l.wrap.b32", "Wwww", |r, x, m| {
-        ter(r, x, m, |a: u32, b: u32, c: u32| {
-            ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32
-        })
+        ter(r, x, m, |a: u32, b: u32, c: u32| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32)
     });
     t.row("shf.l.clamp.b32", "Wwww", |r, x, m| {
-        ter(r, x, m, |a: u32, b: u32, c: u32| {
-            ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32
-        })
+        ter(r, x, m, |a: u32, b: u32, c: u32| ((u64::from(b) << 32 | u64::from(a)) << c.min(32) >> 32) as u32)
     });
     t.row("shf.r.wrap.b32", "Wwww", |r, x, m| {
-        ter(r, x, m, |a: u32, b: u32, c: u32| {
-            ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32
-        })
+        ter(r, x, m, |a: u32, b: u32, c: u32| ((u64::from(b) << 32 | u64::from(a)) >> (c & 31)) as u32)
     });
     t.row("shf.r.clamp.b32", "Wwww", |r, x, m| {
-        ter(r, x, m, |a: u32, b: u32, c: u32| {
-            ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32
-        })
+        ter(r, x, m, |a: u32, b: u32, c: u32| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32)
     });
 }
 
@@ -290,9 +248,7 @@ fn dots(t: &mut Table) {
     t.row("dp4a.s32.s32", "Wwww", |r, x, m| ter(r, x, m, |a, b, c| dp4a(a, b, c, true, true)));
     macro_rules! dp2a {
         ($key:literal, $sa:literal, $sb:literal, $high:literal) => {
-            t.row($key, "Wwww", |r, x, m| {
-                ter(r, x, m, |a, b, c| dp2a(a, b, c, $sa, $sb, $high))
-            });
+            t.row($key, "Wwww", |r, x, m| ter(r, x, m, |a, b, c| dp2a(a, b, c, $sa, $sb, $high)));
         };
     }
     dp2a!("dp2a.lo.u32.u32", false, false, false);
@@ -307,12 +263,8 @@ fn dots(t: &mut Table) {
     t.row("mul24.lo.s32", "Www", |r, x, m| bin(r, x, m, |a, b| wide24(a, b, true) as u32));
     t.row("mul24.hi.u32", "Www", |r, x, m| bin(r, x, m, |a, b| (wide24(a, b, false) >> 16) as u32));
     t.row("mul24.hi.s32", "Www", |r, x, m| bin(r, x, m, |a, b| (wide24(a, b, true) >> 16) as u32));
-    t.row("mad24.lo.u32", "Wwww", |r, x, m| {
-        ter(r, x, m, |a, b, c: u32| (wide24(a, b, false) as u32).wrapping_add(c))
-    });
-    t.row("mad24.lo.s32", "Wwww", |r, x, m| {
-        ter(r, x, m, |a, b, c: u32| (wide24(a, b, true) as u32).wrapping_add(c))
-    });
+    t.row("mad24.lo.u32", "Wwww", |r, x, m| ter(r, x, m, |a, b, c: u32| (wide24(a, b, false) as u32).wrapping_add(c)));
+    t.row("mad24.lo.s32", "Wwww", |r, x, m| ter(r, x, m, |a, b, c: u32| (wide24(a, b, true) as u32).wrapping_add(c)));
     t.row("mad24.hi.u32", "Wwww", |r, x, m| {
         ter(r, x, m, |a, b, c: u32| ((wide24(a, b, false) >> 16) as u32).wrapping_add(c))
     });
@@ -321,11 +273,7 @@ fn dots(t: &mut Table) {
         "Wwww",
         super::flags::SAT,
         |r, x, m| ter(r, x, m, |a, b, c: u32| ((wide24(a, b, true) >> 16) as u32).wrapping_add(c)),
-        |r, x, m| {
-            ter(r, x, m, |a, b, c: u32| {
-                ((wide24(a, b, true) >> 16) as i32).saturating_add(c as i32) as u32
-            })
-        },
+        |r, x, m| ter(r, x, m, |a, b, c: u32| ((wide24(a, b, true) >> 16) as i32).saturating_add(c as i32) as u32),
     );
 }
 
@@ -333,22 +281,12 @@ fn carries(t: &mut Table) {
     macro_rules! chain {
         ($w:literal, $u:ty, $d:ty, $s:ty, $two:literal, $three:literal) => {
             let keys = |op: &str| format!("{op}.u{} {op}.s{}", $w, $w);
-            t.row(&keys("add.cc"), $two, |r, x, m| {
-                carry(r, x, m, true, |a: $u, b, _, _| a.overflowing_add(b))
-            });
-            t.row(&keys("addc"), $two, |r, x, m| {
-                carry(r, x, m, false, |a: $u, b, _, k| a.carrying_sum(b, k))
-            });
-            t.row(&keys("addc.cc"), $two, |r, x, m| {
-                carry(r, x, m, true, |a: $u, b, _, k| a.carrying_sum(b, k))
-            });
+            t.row(&keys("add.cc"), $two, |r, x, m| carry(r, x, m, true, |a: $u, b, _, _| a.overflowing_add(b)));
+            t.row(&keys("addc"), $two, |r, x, m| carry(r, x, m, false, |a: $u, b, _, k| a.carrying_sum(b, k)));
+            t.row(&keys("addc.cc"), $two, |r, x, m| carry(r, x, m, true, |a: $u, b, _, k| a.carrying_sum(b, k)));
             // The carry flag holds "no borrow" the other way round: 1 means a borrow was taken.
-            t.row(&keys("sub.cc"), $two, |r, x, m| {
-                carry(r, x, m, true, |a: $u, b, _, _| a.overflowing_sub(b))
-            });
-            t.row(&keys("subc"), $two, |r, x, m| {
-                carry(r, x, m, false, |a: $u, b, _, k| a.borrowing_difference(b, k))
-            });
+            t.row(&keys("sub.cc"), $two, |r, x, m| carry(r, x, m, true, |a: $u, b, _, _| a.overflowing_sub(b)));
+            t.row(&keys("subc"), $two, |r, x, m| carry(r, x, m, false, |a: $u, b, _, k| a.borrowing_difference(b, k)));
             t.row(&keys("subc.cc"), $two, |r, x, m| {
                 carry(r, x, m, true, |a: $u, b, _, k| a.borrowing_difference(b, k))
             });
@@ -375,9 +313,7 @@ fn carries(t: &mut Table) {
                 };
             }
             high!("u", |a: $u, b: $u| ((a as $d * b as $d) >> <$u>::BITS) as $u);
-            high!("s", |a: $u, b: $u| {
-                ((a as $s as i128 * b as $s as i128) >> <$u>::BITS) as $u
-            });
+            high!("s", |a: $u, b: $u| { ((a as $s as i128 * b as $s as i128) >> <$u>::BITS) as $u });
         };
     }
     chain!("32", u32, u64, i32, "Www", "Wwww");
@@ -412,17 +348,11 @@ chain_impl!(u64);
 /// Rows that only lowering names: the parts of vector moves.
 fn packing(t: &mut Table) {
     t.row("pack.2x8", "Hhh", |r, x, m| bin(r, x, m, |a: u16, b: u16| (a & 0xff) | b << 8));
-    t.row("pack.2x16", "Whh", |r, x, m| {
-        bin(r, x, m, |a: u16, b: u16| u32::from(a) | u32::from(b) << 16)
-    });
+    t.row("pack.2x16", "Whh", |r, x, m| bin(r, x, m, |a: u16, b: u16| u32::from(a) | u32::from(b) << 16));
     t.row("pack.4x8", "Whhhh", |r, x, m| {
-        quad(r, x, m, |a: u16, b: u16, c: u16, d: u16| {
-            u32::from_le_bytes([a as u8, b as u8, c as u8, d as u8])
-        })
+        quad(r, x, m, |a: u16, b: u16, c: u16, d: u16| u32::from_le_bytes([a as u8, b as u8, c as u8, d as u8]))
     });
-    t.row("pack.2x32", "Lww", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| u64::from(a) | u64::from(b) << 32)
-    });
+    t.row("pack.2x32", "Lww", |r, x, m| bin(r, x, m, |a: u32, b: u32| u64::from(a) | u64::from(b) << 32));
     t.row("pack.4x16", "Lhhhh", |r, x, m| {
         quad(r, x, m, |a: u16, b: u16, c: u16, d: u16| {
             u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48
@@ -448,12 +378,8 @@ fn packing(t: &mut Table) {
         let k = imm(x.flags);
         un(r, x, m, |a: u64| (a >> k) as u32)
     });
-    t.row("copysign.f32", "Www", |r, x, m| {
-        bin(r, x, m, |a: u32, b: u32| (a & 1 << 31) | (b & !(1 << 31)))
-    });
-    t.row("copysign.f64", "Lll", |r, x, m| {
-        bin(r, x, m, |a: u64, b: u64| (a & 1 << 63) | (b & !(1 << 63)))
-    });
+    t.row("copysign.f32", "Www", |r, x, m| bin(r, x, m, |a: u32, b: u32| (a & 1 << 31) | (b & !(1 << 31))));
+    t.row("copysign.f64", "Lll", |r, x, m| bin(r, x, m, |a: u64, b: u64| (a & 1 << 63) | (b & !(1 << 63))));
     macro_rules! slct {
         ($keys:literal, $shape:literal, $u:ty) => {
             t.row($keys, concat!($shape, "w"), |r, x, m| {
@@ -465,15 +391,16 @@ fn packing(t: &mut Table) {
                 $keys,
                 concat!($shape, "w"),
                 super::flags::FTZ,
+                |r, x, m| ter(r, x, m, |a: $u, b: $u, c: u32| if f32::from_bits(c) >= 0.0 { a } else { b }),
                 |r, x, m| {
-                    ter(r, x, m, |a: $u, b: $u, c: u32| {
-                        if f32::from_bits(c) >= 0.0 { a } else { b }
-                    })
-                },
-                |r, x, m| {
-                    ter(r, x, m, |a: $u, b: $u, c: u32| {
-                        if f32::from_bits(super::float::flush32(c)) >= 0.0 { a } else { b }
-                    })
+                    ter(
+                        r,
+                        x,
+                        m,
+                        |a: $u, b: $u, c: u32| {
+                            if f32::from_bits(super::float::flush32(c)) >= 0.0 { a } else { b }
+                        },
+                    )
                 },
             );
         };
@@ -493,29 +420,17 @@ fn predicates(t: &mut Table) {
     t.row("or.pred", "Ppp", |r, x, m| pred(r, x, m, |a, b| a | b));
     t.row("xor.pred", "Ppp", |r, x, m| pred(r, x, m, |a, b| a ^ b));
     t.row("testp.finite.f32", "Pw", |r, x, m| test(r, x, m, |a: u32| f32::from_bits(a).is_finite()));
-    t.row("testp.infinite.f32", "Pw", |r, x, m| {
-        test(r, x, m, |a: u32| f32::from_bits(a).is_infinite())
-    });
+    t.row("testp.infinite.f32", "Pw", |r, x, m| test(r, x, m, |a: u32| f32::from_bits(a).is_infinite()));
     t.row("testp.number.f32", "Pw", |r, x, m| test(r, x, m, |a: u32| !f32::from_bits(a).is_nan()));
-    t.row("testp.notanumber.f32", "Pw", |r, x, m| {
-        test(r, x, m, |a: u32| f32::from_bits(a).is_nan())
-    });
+    t.row("testp.notanumber.f32", "Pw", |r, x, m| test(r, x, m, |a: u32| f32::from_bits(a).is_nan()));
     t.row("testp.normal.f32", "Pw", |r, x, m| test(r, x, m, |a: u32| f32::from_bits(a).is_normal()));
-    t.row("testp.subnormal.f32", "Pw", |r, x, m| {
-        test(r, x, m, |a: u32| f32::from_bits(a).is_subnormal())
-    });
+    t.row("testp.subnormal.f32", "Pw", |r, x, m| test(r, x, m, |a: u32| f32::from_bits(a).is_subnormal()));
     t.row("testp.finite.f64", "Pl", |r, x, m| test(r, x, m, |a: u64| f64::from_bits(a).is_finite()));
-    t.row("testp.infinite.f64", "Pl", |r, x, m| {
-        test(r, x, m, |a: u64| f64::from_bits(a).is_infinite())
-    });
+    t.row("testp.infinite.f64", "Pl", |r, x, m| test(r, x, m, |a: u64| f64::from_bits(a).is_infinite()));
     t.row("testp.number.f64", "Pl", |r, x, m| test(r, x, m, |a: u64| !f64::from_bits(a).is_nan()));
-    t.row("testp.notanumber.f64", "Pl", |r, x, m| {
-        test(r, x, m, |a: u64| f64::from_bits(a).is_nan())
-    });
+    t.row("testp.notanumber.f64", "Pl", |r, x, m| test(r, x, m, |a: u64| f64::from_bits(a).is_nan()));
     t.row("testp.normal.f64", "Pl", |r, x, m| test(r, x, m, |a: u64| f64::from_bits(a).is_normal()));
-    t.row("testp.subnormal.f64", "Pl", |r, x, m| {
-        test(r, x, m, |a: u64| f64::from_bits(a).is_subnormal())
-    });
+    t.row("testp.subnormal.f64", "Pl", |r, x, m| test(r, x, m, |a: u64| f64::from_bits(a).is_subnormal()));
 }
 
 /// Whether a generic address lies in a window.
@@ -528,22 +443,16 @@ fn addresses(t: &mut Table) {
         test(r, x, m, |a: u64| within(a, SHARED_BASE))
     });
     t.row("isspacep.local", "Pl", |r, x, m| test(r, x, m, |a: u64| within(a, LOCAL_BASE)));
-    t.row("isspacep.param isspacep.param::entry", "Pl", |r, x, m| {
-        test(r, x, m, |a: u64| within(a, PARAM_BASE))
-    });
+    t.row("isspacep.param isspacep.param::entry", "Pl", |r, x, m| test(r, x, m, |a: u64| within(a, PARAM_BASE)));
     t.row("isspacep.global", "Pl", |r, x, m| {
-        test(r, x, m, |a: u64| {
-            !within(a, SHARED_BASE) && !within(a, LOCAL_BASE) && !within(a, PARAM_BASE)
-        })
+        test(r, x, m, |a: u64| !within(a, SHARED_BASE) && !within(a, LOCAL_BASE) && !within(a, PARAM_BASE))
     });
     // Constant variables live in global memory here, and no address says which it was.
     t.row("isspacep.const", "Pl", |r, x, m| test(r, x, m, |_: u64| false));
     t.row("window.shared", "Ll", |r, x, m| each_un(r, x, m, |a: u64, _| a.wrapping_add(SHARED_BASE)));
     t.row("window.local", "Ll", |r, x, m| each_un(r, x, m, |a: u64, _| a.wrapping_add(LOCAL_BASE)));
     t.row("window.param", "Ll", |r, x, m| each_un(r, x, m, |a: u64, _| a.wrapping_add(PARAM_BASE)));
-    t.row("unwindow.shared", "Ll", |r, x, m| {
-        each_un(r, x, m, |a: u64, _| a.wrapping_sub(SHARED_BASE))
-    });
+    t.row("unwindow.shared", "Ll", |r, x, m| each_un(r, x, m, |a: u64, _| a.wrapping_sub(SHARED_BASE)));
     t.row("unwindow.local", "Ll", |r, x, m| each_un(r, x, m, |a: u64, _| a.wrapping_sub(LOCAL_BASE)));
     t.row("unwindow.param", "Ll", |r, x, m| each_un(r, x, m, |a: u64, _| a.wrapping_sub(PARAM_BASE)));
     // A 32-bit address of a window, widened.

@@ -47,30 +47,18 @@ macro_rules! compare_rows {
         }
         macro_rules! ints {
             ($name:literal, $u:ty, $s:ty) => {
-                add(t, &[concat!("lt.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| (a as $s) < (b as $s))
-                });
-                add(t, &[concat!("le.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| (a as $s) <= (b as $s))
-                });
-                add(t, &[concat!("gt.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| (a as $s) > (b as $s))
-                });
-                add(t, &[concat!("ge.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| (a as $s) >= (b as $s))
-                });
+                add(t, &[concat!("lt.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| (a as $s) < (b as $s)));
+                add(t, &[concat!("le.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| (a as $s) <= (b as $s)));
+                add(t, &[concat!("gt.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| (a as $s) > (b as $s)));
+                add(t, &[concat!("ge.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| (a as $s) >= (b as $s)));
             };
             ($w:literal, $u:ty, $s:ty, $lo:literal, $ls:literal) => {
-                add(
-                    t,
-                    &[concat!("eq.b", $w), concat!("eq.u", $w), concat!("eq.s", $w)],
-                    |r, x| mask_of(r, x, |a: $u, b: $u| a == b),
-                );
-                add(
-                    t,
-                    &[concat!("ne.b", $w), concat!("ne.u", $w), concat!("ne.s", $w)],
-                    |r, x| mask_of(r, x, |a: $u, b: $u| a != b),
-                );
+                add(t, &[concat!("eq.b", $w), concat!("eq.u", $w), concat!("eq.s", $w)], |r, x| {
+                    mask_of(r, x, |a: $u, b: $u| a == b)
+                });
+                add(t, &[concat!("ne.b", $w), concat!("ne.u", $w), concat!("ne.s", $w)], |r, x| {
+                    mask_of(r, x, |a: $u, b: $u| a != b)
+                });
                 ints!($lo, $u, $u);
                 ints!($ls, $u, $s);
                 let unsigned = [("lo.", "lt."), ("ls.", "le."), ("hi.", "gt."), ("hs.", "ge.")];
@@ -87,42 +75,20 @@ macro_rules! compare_rows {
         // `$v` makes a number of the bits; both orders of NaN are spelled out.
         macro_rules! floats {
             ($name:literal, $u:ty, $v:expr) => {
-                add(t, &[concat!("eq.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| $v(a) == $v(b))
-                });
-                add(t, &[concat!("ne.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| $v(a) < $v(b) || $v(a) > $v(b))
-                });
-                add(t, &[concat!("lt.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| $v(a) < $v(b))
-                });
-                add(t, &[concat!("le.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| $v(a) <= $v(b))
-                });
-                add(t, &[concat!("gt.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| $v(a) > $v(b))
-                });
-                add(t, &[concat!("ge.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| $v(a) >= $v(b))
-                });
+                add(t, &[concat!("eq.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| $v(a) == $v(b)));
+                add(t, &[concat!("ne.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| $v(a) < $v(b) || $v(a) > $v(b)));
+                add(t, &[concat!("lt.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| $v(a) < $v(b)));
+                add(t, &[concat!("le.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| $v(a) <= $v(b)));
+                add(t, &[concat!("gt.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| $v(a) > $v(b)));
+                add(t, &[concat!("ge.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| $v(a) >= $v(b)));
                 add(t, &[concat!("equ.", $name)], |r, x| {
                     mask_of(r, x, |a: $u, b: $u| !($v(a) < $v(b) || $v(a) > $v(b)))
                 });
-                add(t, &[concat!("neu.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| $v(a) != $v(b))
-                });
-                add(t, &[concat!("ltu.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| !($v(a) >= $v(b)))
-                });
-                add(t, &[concat!("leu.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| !($v(a) > $v(b)))
-                });
-                add(t, &[concat!("gtu.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| !($v(a) <= $v(b)))
-                });
-                add(t, &[concat!("geu.", $name)], |r, x| {
-                    mask_of(r, x, |a: $u, b: $u| !($v(a) < $v(b)))
-                });
+                add(t, &[concat!("neu.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| $v(a) != $v(b)));
+                add(t, &[concat!("ltu.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| !($v(a) >= $v(b))));
+                add(t, &[concat!("leu.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| !($v(a) > $v(b))));
+                add(t, &[concat!("gtu.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| !($v(a) <= $v(b))));
+                add(t, &[concat!("geu.", $name)], |r, x| mask_of(r, x, |a: $u, b: $u| !($v(a) < $v(b))));
                 add(t, &[concat!("num.", $name)], |r, x| {
                     mask_of(r, x, |a: $u, b: $u| !$v(a).is_nan() && !$v(b).is_nan())
                 });

@@ -99,16 +99,8 @@ fn from_float(t: &mut Table) {
                 concat!("cvt.", $d, ".", $s),
                 concat!($D, $S),
                 FLAGS,
-                |r, x, m| {
-                    each_un(r, x, m, |a: $su, k| {
-                        to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du
-                    })
-                },
-                |r, x, m| {
-                    each_un(r, x, m, |a: $su, k| {
-                        to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du
-                    })
-                },
+                |r, x, m| each_un(r, x, m, |a: $su, k| to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du),
+                |r, x, m| each_un(r, x, m, |a: $su, k| to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du),
             );
         };
     }
@@ -180,11 +172,7 @@ fn to_float(t: &mut Table) {
                 concat!("cvt.f16.", $s),
                 concat!("H", $S),
                 ROUND | SAT,
-                |r, x, m| {
-                    each_un(r, x, m, |a: $su, k| {
-                        soft::F16.pack(parts(a as $st as i128), Round::of(k)) as u16
-                    })
-                },
+                |r, x, m| each_un(r, x, m, |a: $su, k| soft::F16.pack(parts(a as $st as i128), Round::of(k)) as u16),
                 |r, x, m| {
                     each_un(r, x, m, |a: $su, k| {
                         let v = soft::F16.pack(parts(a as $st as i128), Round::of(k)) as u16;
@@ -202,16 +190,8 @@ fn to_float(t: &mut Table) {
                 concat!("cvt.bf16.", $s),
                 concat!("H", $S),
                 ROUND,
-                |r, x, m| {
-                    each_un(r, x, m, |a: $su, k| {
-                        soft::BF16.pack(parts(a as $st as i128), Round::of(k)) as u16
-                    })
-                },
-                |r, x, m| {
-                    each_un(r, x, m, |a: $su, k| {
-                        soft::BF16.pack(parts(a as $st as i128), Round::of(k)) as u16
-                    })
-                },
+                |r, x, m| each_un(r, x, m, |a: $su, k| soft::BF16.pack(parts(a as $st as i128), Round::of(k)) as u16),
+                |r, x, m| each_un(r, x, m, |a: $su, k| soft::BF16.pack(parts(a as $st as i128), Round::of(k)) as u16),
             );
         };
     }
@@ -241,11 +221,7 @@ fn narrow(a: u64, k: u32) -> u32 {
 
 fn same32(a: u32, k: u32) -> u32 {
     let a = if k & FTZ != 0 { flush32(a) } else { a };
-    let v = if k & INTEGRAL != 0 {
-        super::float::out32(integral(f(a).into(), k) as f32)
-    } else {
-        a
-    };
+    let v = if k & INTEGRAL != 0 { super::float::out32(integral(f(a).into(), k) as f32) } else { a };
     finish32(v, k)
 }
 

@@ -10,11 +10,7 @@ use crate::soft::{self, Format, Num, Round};
 /// Converts, then clamps as the flags say.
 fn narrow(from: Format, to: Format, a: u64, k: u32) -> u64 {
     let n = from.unpack(a);
-    let v = if k & SATFINITE != 0 {
-        to.pack_finite(n, Round::of(k))
-    } else {
-        to.pack(n, Round::of(k))
-    };
+    let v = if k & SATFINITE != 0 { to.pack_finite(n, Round::of(k)) } else { to.pack(n, Round::of(k)) };
     let sign = 1u64 << (to.exp + to.man);
     let negative = v & sign != 0;
     if matches!(n, Num::Nan) {

@@ -90,11 +90,7 @@ pub(crate) fn div32(a: u32, b: u32, flags: u32) -> u32 {
 
 pub(crate) fn sqrt32(a: u32, flags: u32) -> u32 {
     let a = in32(a, flags);
-    let v = if flags & ROUND == 0 {
-        out32(f(a).sqrt())
-    } else {
-        soft::F32.sqrt(a.into(), Round::of(flags)) as u32
-    };
+    let v = if flags & ROUND == 0 { out32(f(a).sqrt()) } else { soft::F32.sqrt(a.into(), Round::of(flags)) as u32 };
     finish32(v, flags)
 }
 
@@ -147,12 +143,11 @@ pub(crate) fn pick64<const MAX: bool>(a: u64, b: u64) -> u64 {
 
 macro_rules! float_rows {
     ($table:ident) => {{
-        use $crate::ops::shape::{bin, ter, un};
         use $crate::ops::flags as fl;
         use $crate::ops::float::{
-            add32, directed64, div32, f, finish32, fma32, g, in32, mul32, out32, out64, pick32,
-            pick64, sqrt32,
+            add32, directed64, div32, f, finish32, fma32, g, in32, mul32, out32, out64, pick32, pick64, sqrt32,
         };
+        use $crate::ops::shape::{bin, ter, un};
         use $crate::ops::shape::{each_bin, each_ter, each_un};
         use $crate::soft::F64;
         let t: &mut Table = $table;
@@ -165,9 +160,7 @@ macro_rules! float_rows {
             |r, x, m| {
                 if x.flags & fl::ROUND == 0 {
                     let k = x.flags;
-                    return bin(r, x, m, |a: u32, b: u32| {
-                        finish32(out32(f(in32(a, k)) + f(in32(b, k))), k)
-                    });
+                    return bin(r, x, m, |a: u32, b: u32| finish32(out32(f(in32(a, k)) + f(in32(b, k))), k));
                 }
                 each_bin(r, x, m, add32)
             },
@@ -180,9 +173,7 @@ macro_rules! float_rows {
             |r, x, m| {
                 if x.flags & fl::ROUND == 0 {
                     let k = x.flags;
-                    return bin(r, x, m, |a: u32, b: u32| {
-                        finish32(out32(f(in32(a, k)) - f(in32(b, k))), k)
-                    });
+                    return bin(r, x, m, |a: u32, b: u32| finish32(out32(f(in32(a, k)) - f(in32(b, k))), k));
                 }
                 each_bin(r, x, m, |a: u32, b: u32, k| add32(a, b ^ 0x8000_0000, k))
             },
@@ -195,9 +186,7 @@ macro_rules! float_rows {
             |r, x, m| {
                 if x.flags & fl::ROUND == 0 {
                     let k = x.flags;
-                    return bin(r, x, m, |a: u32, b: u32| {
-                        finish32(out32(f(in32(a, k)) * f(in32(b, k))), k)
-                    });
+                    return bin(r, x, m, |a: u32, b: u32| finish32(out32(f(in32(a, k)) * f(in32(b, k))), k));
                 }
                 each_bin(r, x, m, mul32)
             },
@@ -268,12 +257,8 @@ macro_rules! float_rows {
             |r, x, m| bin(r, x, m, |a: u32, b: u32| pick32::<true>(a, b, 0)),
             |r, x, m| each_bin(r, x, m, pick32::<true>),
         );
-        t.row("min.f64", "Lll", |r, x, m| {
-            bin(r, x, m, |a: u64, b: u64| pick64::<false>(a, b))
-        });
-        t.row("max.f64", "Lll", |r, x, m| {
-            bin(r, x, m, |a: u64, b: u64| pick64::<true>(a, b))
-        });
+        t.row("min.f64", "Lll", |r, x, m| bin(r, x, m, |a: u64, b: u64| pick64::<false>(a, b)));
+        t.row("max.f64", "Lll", |r, x, m| bin(r, x, m, |a: u64, b: u64| pick64::<true>(a, b)));
         t.row("neg.f64", "Ll", |r, x, m| un(r, x, m, |a: u64| a ^ (1 << 63)));
         t.row("abs.f64", "Ll", |r, x, m| un(r, x, m, |a: u64| a & !(1 << 63)));
         t.flag_row(
@@ -281,33 +266,21 @@ macro_rules! float_rows {
             "Lll",
             fl::ROUND,
             |r, x, m| bin(r, x, m, |a: u64, b: u64| out64(g(a) + g(b))),
-            |r, x, m| {
-                each_bin(r, x, m, |a: u64, b: u64, k| {
-                    directed64(k, g(a) + g(b), |d| F64.add(a, b, d))
-                })
-            },
+            |r, x, m| each_bin(r, x, m, |a: u64, b: u64, k| directed64(k, g(a) + g(b), |d| F64.add(a, b, d))),
         );
         t.flag_row(
             "sub.f64",
             "Lll",
             fl::ROUND,
             |r, x, m| bin(r, x, m, |a: u64, b: u64| out64(g(a) - g(b))),
-            |r, x, m| {
-                each_bin(r, x, m, |a: u64, b: u64, k| {
-                    directed64(k, g(a) - g(b), |d| F64.add(a, b ^ 1 << 63, d))
-                })
-            },
+            |r, x, m| each_bin(r, x, m, |a: u64, b: u64, k| directed64(k, g(a) - g(b), |d| F64.add(a, b ^ 1 << 63, d))),
         );
         t.flag_row(
             "mul.f64",
             "Lll",
             fl::ROUND,
             |r, x, m| bin(r, x, m, |a: u64, b: u64| out64(g(a) * g(b))),
-            |r, x, m| {
-                each_bin(r, x, m, |a: u64, b: u64, k| {
-                    directed64(k, g(a) * g(b), |d| F64.mul(a, b, d))
-                })
-            },
+            |r, x, m| each_bin(r, x, m, |a: u64, b: u64, k| directed64(k, g(a) * g(b), |d| F64.mul(a, b, d))),
         );
         t.flag_row(
             "fma.f64 mad.f64",
@@ -325,31 +298,21 @@ macro_rules! float_rows {
             "Lll",
             fl::ROUND,
             |r, x, m| bin(r, x, m, |a: u64, b: u64| out64(g(a) / g(b))),
-            |r, x, m| {
-                each_bin(r, x, m, |a: u64, b: u64, k| {
-                    directed64(k, g(a) / g(b), |d| F64.div(a, b, d))
-                })
-            },
+            |r, x, m| each_bin(r, x, m, |a: u64, b: u64, k| directed64(k, g(a) / g(b), |d| F64.div(a, b, d))),
         );
         t.flag_row(
             "rcp.f64",
             "Ll",
             fl::ROUND,
             |r, x, m| un(r, x, m, |a: u64| out64(1.0 / g(a))),
-            |r, x, m| {
-                each_un(r, x, m, |a: u64, k| {
-                    directed64(k, 1.0 / g(a), |d| F64.div(1f64.to_bits(), a, d))
-                })
-            },
+            |r, x, m| each_un(r, x, m, |a: u64, k| directed64(k, 1.0 / g(a), |d| F64.div(1f64.to_bits(), a, d))),
         );
         t.flag_row(
             "sqrt.f64",
             "Ll",
             fl::ROUND,
             |r, x, m| un(r, x, m, |a: u64| out64(g(a).sqrt())),
-            |r, x, m| {
-                each_un(r, x, m, |a: u64, k| directed64(k, g(a).sqrt(), |d| F64.sqrt(a, d)))
-            },
+            |r, x, m| each_un(r, x, m, |a: u64, k| directed64(k, g(a).sqrt(), |d| F64.sqrt(a, d))),
         );
     }};
 }

@@ -15,11 +15,7 @@ pub(crate) fn h(a: u16) -> f32 {
     let magnitude = u32::from(a & 0x7fff);
     // Subnormals come right because the multiplication rescales them exactly.
     let scaled = f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000);
-    let bits = if magnitude >= 0x7c00 {
-        0x7f80_0000 | (magnitude & 0x3ff) << 13
-    } else {
-        scaled.to_bits()
-    };
+    let bits = if magnitude >= 0x7c00 { 0x7f80_0000 | (magnitude & 0x3ff) << 13 } else { scaled.to_bits() };
     f32::from_bits(sign | bits)
 }
 
@@ -89,8 +85,7 @@ pub(crate) fn odd(s: f64, lost: f64) -> f32 {
     if wide == s && lost == 0.0 {
         return near;
     }
-    let beyond =
-        if wide == s { (lost > 0.0) != (s > 0.0) } else { wide.abs() > s.abs() };
+    let beyond = if wide == s { (lost > 0.0) != (s > 0.0) } else { wide.abs() > s.abs() };
     let bits = near.to_bits();
     f32::from_bits((if beyond { bits.wrapping_sub(1) } else { bits }) | 1)
 }
@@ -182,11 +177,7 @@ fn mul<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
     let (a, b) = (input::<H>(a, flags), input::<H>(b, flags));
     let v = H::widen(a) * H::widen(b);
     // Near the bottom of `f32` the product is not exact, and would be rounded twice.
-    let v = if v.abs() < 1e-30 {
-        H::FORMAT.mul(a.into(), b.into(), soft::Round::Nearest) as u16
-    } else {
-        H::narrow(v)
-    };
+    let v = if v.abs() < 1e-30 { H::FORMAT.mul(a.into(), b.into(), soft::Round::Nearest) as u16 } else { H::narrow(v) };
     finish::<H>(v, flags)
 }
 
@@ -239,8 +230,7 @@ fn one(a: u32, flags: u32, f: impl Fn(u16, u32) -> u16) -> u32 {
 
 #[inline(always)]
 fn two(a: u32, b: u32, flags: u32, f: impl Fn(u16, u16, u32) -> u16) -> u32 {
-    u32::from(f(a as u16, b as u16, flags))
-        | u32::from(f((a >> 16) as u16, (b >> 16) as u16, flags)) << 16
+    u32::from(f(a as u16, b as u16, flags)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16, flags)) << 16
 }
 
 #[inline(always)]
@@ -368,12 +358,8 @@ fn packed_ints(t: &mut Table) {
     t.row("add.u16x2 add.s16x2", "Www", |r, x, m| {
         each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| a.wrapping_add(b)))
     });
-    t.row("min.u16x2", "Www", |r, x, m| {
-        each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| a.min(b)))
-    });
-    t.row("max.u16x2", "Www", |r, x, m| {
-        each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| a.max(b)))
-    });
+    t.row("min.u16x2", "Www", |r, x, m| each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| a.min(b))));
+    t.row("max.u16x2", "Www", |r, x, m| each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| a.max(b))));
     fn low(k: u32) -> i16 {
         if k & RELU != 0 { 0 } else { i16::MIN }
     }
@@ -381,26 +367,14 @@ fn packed_ints(t: &mut Table) {
         "min.s16x2",
         "Www",
         RELU,
-        |r, x, m| {
-            each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| (a as i16).min(b as i16) as u16))
-        },
-        |r, x, m| {
-            each_bin(r, x, m, |a, b, k| {
-                two(a, b, k, |a, b, k| (a as i16).min(b as i16).max(low(k)) as u16)
-            })
-        },
+        |r, x, m| each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| (a as i16).min(b as i16) as u16)),
+        |r, x, m| each_bin(r, x, m, |a, b, k| two(a, b, k, |a, b, k| (a as i16).min(b as i16).max(low(k)) as u16)),
     );
     t.flag_row(
         "max.s16x2",
         "Www",
         RELU,
-        |r, x, m| {
-            each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| (a as i16).max(b as i16) as u16))
-        },
-        |r, x, m| {
-            each_bin(r, x, m, |a, b, k| {
-                two(a, b, k, |a, b, k| (a as i16).max(b as i16).max(low(k)) as u16)
-            })
-        },
+        |r, x, m| each_bin(r, x, m, |a, b, _| two(a, b, 0, |a, b, _| (a as i16).max(b as i16) as u16)),
+        |r, x, m| each_bin(r, x, m, |a, b, k| two(a, b, k, |a, b, k| (a as i16).max(b as i16).max(low(k)) as u16)),
     );
 }

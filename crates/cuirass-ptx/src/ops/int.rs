@@ -242,4 +242,3 @@ macro_rules! int_rows {
     };
 }
 pub(crate) use int_rows;
-

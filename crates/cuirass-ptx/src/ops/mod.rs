@@ -52,14 +52,7 @@ impl Table {
 
     /// As [`Table::row`] for an instruction with flags; `flagged` is used when it has any but an
     /// explicit rounding to nearest.
-    pub(crate) fn flag_row(
-        &mut self,
-        keys: &str,
-        shape: &'static str,
-        allowed: u32,
-        plain: Handler,
-        flagged: Handler,
-    ) {
+    pub(crate) fn flag_row(&mut self, keys: &str, shape: &'static str, allowed: u32, plain: Handler, flagged: Handler) {
         for key in keys.split_whitespace() {
             let allowed = allowed | flags::ROUNDED;
             self.rows.insert(key.into(), Row { shape, allowed, plain, flagged: Some(flagged) });

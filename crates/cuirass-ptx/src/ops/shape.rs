@@ -35,12 +35,7 @@ pub(crate) fn un<A: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A)
 }
 
 #[inline(always)]
-pub(crate) fn bin<A: Reg, B: Reg, D: Reg>(
-    fr: &mut Frame,
-    x: &Args,
-    m: u32,
-    f: impl Fn(A, B) -> D,
-) {
+pub(crate) fn bin<A: Reg, B: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, B) -> D) {
     let a: [A; LANES] = get(fr, x.a);
     let b: [B; LANES] = get(fr, x.b);
     let mut t = [D::default(); LANES];
@@ -51,12 +46,7 @@ pub(crate) fn bin<A: Reg, B: Reg, D: Reg>(
 }
 
 #[inline(always)]
-pub(crate) fn ter<A: Reg, B: Reg, C: Reg, D: Reg>(
-    fr: &mut Frame,
-    x: &Args,
-    m: u32,
-    f: impl Fn(A, B, C) -> D,
-) {
+pub(crate) fn ter<A: Reg, B: Reg, C: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, B, C) -> D) {
     let a: [A; LANES] = get(fr, x.a);
     let b: [B; LANES] = get(fr, x.b);
     let c: [C; LANES] = get(fr, x.c);
@@ -107,12 +97,7 @@ pub(crate) fn each_un<A: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl 
 }
 
 #[inline(always)]
-pub(crate) fn each_bin<A: Reg, B: Reg, D: Reg>(
-    fr: &mut Frame,
-    x: &Args,
-    m: u32,
-    f: impl Fn(A, B, u32) -> D,
-) {
+pub(crate) fn each_bin<A: Reg, B: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, B, u32) -> D) {
     for i in lanes(m) {
         let v = f(A::file(fr)[x.a as usize][i], B::file(fr)[x.b as usize][i], x.flags);
         D::file_mut(fr)[x.d as usize][i] = v;
@@ -127,12 +112,7 @@ pub(crate) fn each_ter<A: Reg, B: Reg, C: Reg, D: Reg>(
     f: impl Fn(A, B, C, u32) -> D,
 ) {
     for i in lanes(m) {
-        let v = f(
-            A::file(fr)[x.a as usize][i],
-            B::file(fr)[x.b as usize][i],
-            C::file(fr)[x.c as usize][i],
-            x.flags,
-        );
+        let v = f(A::file(fr)[x.a as usize][i], B::file(fr)[x.b as usize][i], C::file(fr)[x.c as usize][i], x.flags);
         D::file_mut(fr)[x.d as usize][i] = v;
     }
 }
@@ -191,13 +171,7 @@ pub(crate) fn test<A: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A) -> bo
 
 /// An addition with carry in and out: `f` gives the sum and the carry.
 #[inline(always)]
-pub(crate) fn carry<T: Reg>(
-    fr: &mut Frame,
-    x: &Args,
-    m: u32,
-    set: bool,
-    f: impl Fn(T, T, T, bool) -> (T, bool),
-) {
+pub(crate) fn carry<T: Reg>(fr: &mut Frame, x: &Args, m: u32, set: bool, f: impl Fn(T, T, T, bool) -> (T, bool)) {
     let mut out = fr.cc;
     for i in lanes(m) {
         let a = T::file(fr)[x.a as usize][i];

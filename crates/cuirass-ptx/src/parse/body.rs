@@ -133,9 +133,7 @@ impl<'s> Parser<'s> {
                 let returns = self.param_list()?;
                 self.name("'_'")?;
                 let params = self.param_list()?;
-                while let Token::Word(".noreturn" | ".abi_preserve" | ".abi_preserve_control") =
-                    self.token
-                {
+                while let Token::Word(".noreturn" | ".abi_preserve" | ".abi_preserve_control") = self.token {
                     self.advance()?;
                     if let Token::Int(_) = self.token {
                         self.advance()?;

@@ -88,10 +88,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Variables of one declaration, if one begins here.
-    pub(super) fn variables(
-        &mut self,
-        linkage: Linkage,
-    ) -> Result<Option<Vec<Var<'s>>>, ModuleError> {
+    pub(super) fn variables(&mut self, linkage: Linkage) -> Result<Option<Vec<Var<'s>>>, ModuleError> {
         let Token::Word(word) = self.token else { return Ok(None) };
         // `.const[2]` names one of eleven banks, which generic addresses made obsolete.
         let Some(space) = space_of(word) else { return Ok(None) };
@@ -178,8 +175,7 @@ impl<'s> Parser<'s> {
             self.expect(b']')?;
             count = count.map(|c| c.saturating_mul(n));
         }
-        let var =
-            Var { place, linkage, space, align, ty, lanes, name, count, init: Vec::new() };
+        let var = Var { place, linkage, space, align, ty, lanes, name, count, init: Vec::new() };
         if var.size() > 1 << 40 {
             let text = format!("{name} is larger than any memory");
             return Err(ModuleError::new(ModuleErrorKind::TooLarge, place, text));
@@ -315,9 +311,7 @@ impl<'s> Parser<'s> {
         let mut pointer = false;
         if self.eat_word(".ptr")? {
             pointer = true;
-            while let Token::Word(".global" | ".const" | ".shared" | ".local" | ".align") =
-                self.token
-            {
+            while let Token::Word(".global" | ".const" | ".shared" | ".local" | ".align") = self.token {
                 if self.advance()? == Token::Word(".align") {
                     self.int()?;
                 }
@@ -357,8 +351,13 @@ impl<'s> Parser<'s> {
                 ".noreturn" | ".explicitcluster" | ".blocksareclusters" => {
                     self.advance()?;
                 }
-                ".minnctapersm" | ".maxnctapersm" | ".maxnreg" | ".maxclusterrank"
-                | ".reqnctapercluster" | ".abi_preserve" | ".abi_preserve_control" => {
+                ".minnctapersm"
+                | ".maxnctapersm"
+                | ".maxnreg"
+                | ".maxclusterrank"
+                | ".reqnctapercluster"
+                | ".abi_preserve"
+                | ".abi_preserve_control" => {
                     self.advance()?;
                     self.triple()?;
                 }

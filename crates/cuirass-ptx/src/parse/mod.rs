@@ -25,11 +25,7 @@ pub(crate) struct Parser<'s> {
 /// Parses a module and checks that it is for `target`.
 pub(crate) fn parse<'s>(source: &'s str, target: &Target) -> Result<Tree<'s>, ModuleError> {
     if source.len() > (1 << 30) {
-        return Err(ModuleError::new(
-            ModuleErrorKind::TooLarge,
-            Place::default(),
-            "the text is larger than 1 GiB",
-        ));
+        return Err(ModuleError::new(ModuleErrorKind::TooLarge, Place::default(), "the text is larger than 1 GiB"));
     }
     let mut parser = Parser {
         lexer: Lexer::new(source),
@@ -58,11 +54,7 @@ impl<'s> Parser<'s> {
     fn count_item(&mut self) -> Result<(), ModuleError> {
         self.items += 1;
         if self.items > MAX_ITEMS {
-            return Err(ModuleError::new(
-                ModuleErrorKind::TooLarge,
-                self.place,
-                "the module has too many parts",
-            ));
+            return Err(ModuleError::new(ModuleErrorKind::TooLarge, self.place, "the module has too many parts"));
         }
         Ok(())
     }
@@ -150,8 +142,7 @@ impl<'s> Parser<'s> {
     fn module(&mut self, target: &Target) -> Result<Tree<'s>, ModuleError> {
         let version = self.header_version(target)?;
         let arch = self.header_target(target)?;
-        let mut tree =
-            Tree { version, arch, vars: Vec::new(), funcs: Vec::new(), aliases: Vec::new() };
+        let mut tree = Tree { version, arch, vars: Vec::new(), funcs: Vec::new(), aliases: Vec::new() };
         while self.token != Token::End {
             self.count_item()?;
             self.top(&mut tree)?;
@@ -161,9 +152,7 @@ impl<'s> Parser<'s> {
 
     fn header_version(&mut self, target: &Target) -> Result<(u32, u32), ModuleError> {
         let place = self.place;
-        let wrong = |message: String| {
-            Err(ModuleError::new(ModuleErrorKind::UnsupportedVersion, place, message))
-        };
+        let wrong = |message: String| Err(ModuleError::new(ModuleErrorKind::UnsupportedVersion, place, message));
         if !self.eat_word(".version")? {
             if self.token == Token::End {
                 return self.fail("the text is empty");
@@ -207,19 +196,13 @@ impl<'s> Parser<'s> {
                 let fits = match number {
                     // `sm_90a` code runs on that architecture only, `sm_100f` on its family.
                     Some(n) if rest.ends_with('a') => n == target.arch,
-                    Some(n) if rest.ends_with('f') => {
-                        n <= target.arch && n / 10 == target.arch / 10
-                    }
+                    Some(n) if rest.ends_with('f') => n <= target.arch && n / 10 == target.arch / 10,
                     Some(n) => n <= target.arch,
                     None => false,
                 };
                 if !fits {
                     let text = format!("code for {word} does not run on sm_{}", target.arch);
-                    return Err(ModuleError::new(
-                        ModuleErrorKind::UnsupportedTarget,
-                        place,
-                        text,
-                    ));
+                    return Err(ModuleError::new(ModuleErrorKind::UnsupportedTarget, place, text));
                 }
                 arch = number;
             }
@@ -228,11 +211,7 @@ impl<'s> Parser<'s> {
             }
         }
         let Some(arch) = arch else {
-            return Err(ModuleError::new(
-                ModuleErrorKind::UnsupportedTarget,
-                place,
-                "no sm_ architecture in .target",
-            ));
+            return Err(ModuleError::new(ModuleErrorKind::UnsupportedTarget, place, "no sm_ architecture in .target"));
         };
         if self.eat_word(".address_size")? && self.int()? != 64 {
             return Err(ModuleError::new(

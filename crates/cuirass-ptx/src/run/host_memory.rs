@@ -24,8 +24,7 @@ pub(crate) struct Span {
 
 impl Span {
     /// A span that holds nothing.
-    pub(crate) const EMPTY: Span =
-        Span { start: 0, len: 0, host: std::ptr::null_mut(), writable: false };
+    pub(crate) const EMPTY: Span = Span { start: 0, len: 0, host: std::ptr::null_mut(), writable: false };
 
     pub(crate) fn new(region: Region) -> Span {
         if region.host.is_null() {
@@ -133,12 +132,7 @@ impl Span {
     }
 
     /// Replaces 2, 4 or 8 bytes by a function of them, at once; gives what was there.
-    pub(crate) fn update(
-        &self,
-        address: u64,
-        bytes: u32,
-        mut f: impl FnMut(u64) -> u64,
-    ) -> Option<u64> {
+    pub(crate) fn update(&self, address: u64, bytes: u32, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
         let p = self.at(address, bytes.into(), bytes.into()).filter(|_| self.writable)?;
         let (yes, no) = (Ordering::SeqCst, Ordering::SeqCst);
         // SAFETY: [ptx-bounds] `p` is valid for `bytes` bytes and aligned to them.
@@ -152,9 +146,7 @@ impl Span {
                     .fetch_update(yes, no, |v| Some(f(v.into()) as u32))
                     .map(u64::from)
                     .unwrap_or_else(u64::from),
-                _ => AtomicU64::from_ptr(p.cast())
-                    .fetch_update(yes, no, |v| Some(f(v)))
-                    .unwrap_or_else(|v| v),
+                _ => AtomicU64::from_ptr(p.cast()).fetch_update(yes, no, |v| Some(f(v))).unwrap_or_else(|v| v),
             }
         };
         Some(old)

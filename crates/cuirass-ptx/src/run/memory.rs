@@ -6,8 +6,8 @@ use super::trap::{Trap, TrapCode};
 use super::view::View;
 use super::warp::Warp;
 use crate::code::{
-    Access, Address, Base, Class, LOCAL_BASE, LOCAL_START, MemSpace, NONE, PARAM_BASE, RegRef,
-    SHARED_BASE, SHARED_START,
+    Access, Address, Base, Class, LOCAL_BASE, LOCAL_START, MemSpace, NONE, PARAM_BASE, RegRef, SHARED_BASE,
+    SHARED_START,
 };
 use crate::frame::{FULL, Frame, LANES};
 use crate::ops::bits::within;
@@ -112,13 +112,7 @@ fn local_at(warp: &Warp, lane: usize, at: usize, size: u32) -> Option<usize> {
 }
 
 /// One lane's read of up to eight bytes.
-pub(crate) fn read_lane(
-    env: &mut Env<'_, '_>,
-    warp: &Warp,
-    lane: usize,
-    place: Place,
-    size: u32,
-) -> Option<u64> {
+pub(crate) fn read_lane(env: &mut Env<'_, '_>, warp: &Warp, lane: usize, place: Place, size: u32) -> Option<u64> {
     match place {
         Place::Global(address) => env.view.find(address, size.into())?.load(address, size),
         Place::Shared(at) => read(env.shared, at, size),
@@ -137,9 +131,7 @@ pub(crate) fn write_lane(
     value: u64,
 ) -> Option<()> {
     match place {
-        Place::Global(address) => {
-            env.view.find(address, size.into())?.store(address, size, value)
-        }
+        Place::Global(address) => env.view.find(address, size.into())?.store(address, size, value),
         Place::Shared(at) => write(env.shared, at, size, value),
         Place::Local(at) => {
             let at = local_at(warp, lane, at, size)?;
@@ -210,20 +202,13 @@ fn one_region(view: &mut View<'_>, at: &[u64; LANES], m: u32, size: u64) -> Opti
 }
 
 /// A load.
-pub(crate) fn load(
-    env: &mut Env<'_, '_>,
-    warp: &mut Warp,
-    index: usize,
-    access: &Access,
-    m: u32,
-) -> Result<(), Trap> {
+pub(crate) fn load(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access: &Access, m: u32) -> Result<(), Trap> {
     env.view.refresh();
     let at = addresses(&warp.frames[index], &access.address);
     let count = access.regs.len() as u64;
     let size = u64::from(access.bytes) * count;
     let space = access.address.space;
-    let global = space == MemSpace::Global
-        || (space == MemSpace::Generic && lanes_below(&at, m, SHARED_BASE));
+    let global = space == MemSpace::Global || (space == MemSpace::Generic && lanes_below(&at, m, SHARED_BASE));
     if global && let Some((span, run)) = one_region(env.view, &at, m, size) {
         let frame = &mut warp.frames[index];
         if run
@@ -244,8 +229,7 @@ pub(crate) fn load(
             return Ok(());
         }
     }
-    if space == MemSpace::Shared && gather_shared(env.shared, &mut warp.frames[index], &at, access, m)
-    {
+    if space == MemSpace::Shared && gather_shared(env.shared, &mut warp.frames[index], &at, access, m) {
         return Ok(());
     }
     for lane in lanes(m) {
@@ -281,13 +265,7 @@ fn lanes_below(at: &[u64; LANES], m: u32, bound: u64) -> bool {
 
 /// Lanes' loads from one region.
 #[inline(always)]
-fn gather(
-    frame: &mut Frame,
-    span: &Span,
-    at: &[u64; LANES],
-    access: &Access,
-    m: u32,
-) -> Option<()> {
+fn gather(frame: &mut Frame, span: &Span, at: &[u64; LANES], access: &Access, m: u32) -> Option<()> {
     for (i, reg) in access.regs.iter().enumerate() {
         if reg.index == NONE {
             continue;
@@ -320,13 +298,7 @@ fn gather(
 
 /// Lanes' loads of 32-bit words from shared memory; `false` if the careful way has to be taken.
 #[inline(always)]
-fn gather_shared(
-    shared: &[u8],
-    frame: &mut Frame,
-    at: &[u64; LANES],
-    access: &Access,
-    m: u32,
-) -> bool {
+fn gather_shared(shared: &[u8], frame: &mut Frame, at: &[u64; LANES], access: &Access, m: u32) -> bool {
     let count = access.regs.len() as u64;
     let size = u64::from(access.bytes) * count;
     let (mut high, mut bits) = (0, 0);
@@ -370,20 +342,13 @@ fn gather_shared(
 }
 
 /// A store.
-pub(crate) fn store(
-    env: &mut Env<'_, '_>,
-    warp: &mut Warp,
-    index: usize,
-    access: &Access,
-    m: u32,
-) -> Result<(), Trap> {
+pub(crate) fn store(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access: &Access, m: u32) -> Result<(), Trap> {
     env.view.refresh();
     let at = addresses(&warp.frames[index], &access.address);
     let count = access.regs.len() as u64;
     let size = u64::from(access.bytes) * count;
     let space = access.address.space;
-    let global = space == MemSpace::Global
-        || (space == MemSpace::Generic && lanes_below(&at, m, SHARED_BASE));
+    let global = space == MemSpace::Global || (space == MemSpace::Generic && lanes_below(&at, m, SHARED_BASE));
     if global
         && let Some((span, run)) = one_region(env.view, &at, m, size)
         && span.writable()

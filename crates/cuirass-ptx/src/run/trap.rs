@@ -34,13 +34,7 @@ impl Trap {
     }
 
     /// A refused access.
-    pub(crate) fn access(
-        code: TrapCode,
-        lane: usize,
-        address: u64,
-        bytes: u32,
-        write: bool,
-    ) -> Trap {
+    pub(crate) fn access(code: TrapCode, lane: usize, address: u64, bytes: u32, write: bool) -> Trap {
         Trap { code, lane: lane as u32, address: Some(address), bytes, write }
     }
 }

@@ -220,9 +220,11 @@ impl Warp {
     /// Where a group will meet another one.
     pub(crate) fn limit(&self, group: usize) -> u32 {
         let g = self.groups[group];
-        let others = self.groups.iter().enumerate().filter(|(i, o)| {
-            *i != group && o.frame == g.frame && o.pc > g.pc && o.wait == Wait::Ready
-        });
+        let others = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(i, o)| *i != group && o.frame == g.frame && o.pc > g.pc && o.wait == Wait::Ready);
         others.map(|(_, o)| o.pc).min().unwrap_or(u32::MAX)
     }
 }
@@ -264,13 +266,7 @@ fn fill(
     }
 }
 
-fn special_value(
-    machine: &Machine<'_>,
-    ctaid: [u32; 3],
-    warp: u32,
-    special: Special,
-    lanes: &mut [u64; LANES],
-) {
+fn special_value(machine: &Machine<'_>, ctaid: [u32; 3], warp: u32, special: Special, lanes: &mut [u64; LANES]) {
     let launch = machine.launch;
     let [w, h, _] = launch.block;
     let block_threads = launch.block.iter().product::<u32>();
@@ -301,9 +297,7 @@ fn special_value(
             Special::LaneMaskGe => 0xffff_ffff & !((1 << lane) - 1),
             Special::LaneMaskGt => 0xffff_ffff & !((2u64 << lane) - 1),
             Special::DynamicSharedSize => launch.dynamic_shared.into(),
-            Special::TotalSharedSize => {
-                u64::from(launch.kernel.static_shared) + u64::from(launch.dynamic_shared)
-            }
+            Special::TotalSharedSize => u64::from(launch.kernel.static_shared) + u64::from(launch.dynamic_shared),
             Special::Fixed(v) => v.into(),
         };
     }

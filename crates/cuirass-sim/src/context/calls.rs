@@ -11,8 +11,7 @@ use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE
 use crate::stream::PRIORITIES;
 use crate::thread;
 use cuirass_sys::cuda::{
-    CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUfunc_cache, CUlimit,
-    CUsharedconfig,
+    CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUfunc_cache, CUlimit, CUsharedconfig,
 };
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
@@ -59,7 +58,10 @@ fn destroy(ctx: CUcontext) -> Answer {
     let handle = Handle::of(ctx);
     let mut state = state::lock()?;
     if state.contexts.get(handle, INVALID_CONTEXT)?.primary {
-        report::bug(format!("{} was given the primary context {handle}, which is released, not destroyed", thread::place()));
+        report::bug(format!(
+            "{} was given the primary context {handle}, which is released, not destroyed",
+            thread::place()
+        ));
         return Err(INVALID_CONTEXT);
     }
     empty(&mut state, handle);

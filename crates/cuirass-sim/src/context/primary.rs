@@ -101,7 +101,8 @@ pub fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: Out<c_uint>, active: Out
     active.check()?;
     let state = state::lock()?;
     let device = state.device(dev)?;
-    let alive = device.primary.and_then(|handle| state.contexts.peek(handle)).is_some_and(|context| context.ended.is_none());
+    let alive =
+        device.primary.and_then(|handle| state.contexts.peek(handle)).is_some_and(|context| context.ended.is_none());
     flags.write(device.primary_flags)?;
     active.write(c_int::from(alive))
 }

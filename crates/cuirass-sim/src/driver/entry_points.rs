@@ -47,13 +47,20 @@ fn look(
         return Err(INVALID_VALUE);
     }
     if flags & PER_THREAD_STREAM != 0 {
-        report::unsupported(format!("{}: entry points for the per-thread default stream are not simulated", thread::place()));
+        report::unsupported(format!(
+            "{}: entry points for the per-thread default stream are not simulated",
+            thread::place()
+        ));
         return Err(NOT_SUPPORTED);
     }
     let driver = config::config().map_or(0, |config| config.driver);
     let (found, result) = match find(exports, &symbol, u32::try_from(version).unwrap_or(0), driver) {
-        Found::Export(export) => (export.address.0.cast_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS),
-        Found::Newer => (std::ptr::null_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT),
+        Found::Export(export) => {
+            (export.address.0.cast_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS)
+        }
+        Found::Newer => {
+            (std::ptr::null_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)
+        }
         Found::Unknown => (std::ptr::null_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
     };
     pfn.write(found)?;

@@ -35,7 +35,11 @@ pub fn cuDriverGetVersion(version: Out<c_int>) -> Answer {
     version.write(configured()?.driver as c_int)
 }
 
-fn word_of(error: Status, out: &Out<*const c_char>, choose: impl Fn(&(u32, &'static CStr, &'static CStr)) -> &'static CStr) -> Answer {
+fn word_of(
+    error: Status,
+    out: &Out<*const c_char>,
+    choose: impl Fn(&(u32, &'static CStr, &'static CStr)) -> &'static CStr,
+) -> Answer {
     out.check()?;
     match profile::STATUSES.iter().find(|(code, _, _)| *code == error.0) {
         Some(row) => out.write(choose(row).as_ptr()),

@@ -13,7 +13,7 @@ use crate::task::{NodeKind, Work};
 use crate::{report, thread};
 use cuirass_sys::cuda::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
-    CUgraphExecUpdateResultInfo, CUgraphInstantiateResult, CUgraphInstantiate_flags, CUgraphNode, CUstream, cuuint64_t,
+    CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode, CUstream, cuuint64_t,
 };
 use std::ffi::{c_char, c_ulonglong};
 
@@ -139,13 +139,7 @@ fn instantiate(out: &Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Answer {
     out.write(exec.raw())
 }
 
-fn with_log(
-    out: &Out<CUgraphExec>,
-    graph: CUgraph,
-    node: &Out<CUgraphNode>,
-    log: &Out<c_char>,
-    room: usize,
-) -> Answer {
+fn with_log(out: &Out<CUgraphExec>, graph: CUgraph, node: &Out<CUgraphNode>, log: &Out<c_char>, room: usize) -> Answer {
     node.write_if_wanted(std::ptr::null_mut());
     if !log.is_null() && room > 0 {
         log.write_text("", room)?;
@@ -258,7 +252,11 @@ fn update(exec: CUgraphExec, graph: CUgraph) -> Answer<CUgraphExecUpdateResult> 
 }
 
 fn updated(result: CUgraphExecUpdateResult) -> Answer {
-    if result == CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS { Ok(()) } else { Err(GRAPH_EXEC_UPDATE_FAILURE) }
+    if result == CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS {
+        Ok(())
+    } else {
+        Err(GRAPH_EXEC_UPDATE_FAILURE)
+    }
 }
 
 pub fn cuGraphExecUpdate(

@@ -29,7 +29,12 @@ fn add(
     Ok(node)
 }
 
-pub fn cuGraphAddEmptyNode(out: Out<CUgraphNode>, graph: CUgraph, dependencies: In<CUgraphNode>, count: usize) -> Answer {
+pub fn cuGraphAddEmptyNode(
+    out: Out<CUgraphNode>,
+    graph: CUgraph,
+    dependencies: In<CUgraphNode>,
+    count: usize,
+) -> Answer {
     add(&mut *state::lock()?, &out, graph, dependencies, count, NodeKind::Empty, Work::Nothing).map(drop)
 }
 
@@ -152,7 +157,9 @@ pub fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: Out<CUgraph>) -> 
 pub fn cuGraphNodeFindInClone(out: Out<CUgraphNode>, original: CUgraphNode, clone: CUgraph) -> Answer {
     let state = state::lock()?;
     let nodes = &state.graphs.graphs.get(Handle::of(clone), INVALID_VALUE)?.nodes;
-    let is_twin = |node: &&Handle| state.graphs.nodes.peek(**node).is_some_and(|node| node.original == Some(Handle::of(original)));
+    let is_twin = |node: &&Handle| {
+        state.graphs.nodes.peek(**node).is_some_and(|node| node.original == Some(Handle::of(original)))
+    };
     out.write(nodes.iter().find(is_twin).ok_or(INVALID_VALUE)?.raw())
 }
 

@@ -1,5 +1,7 @@
 //! Memory of every kind, behind one map of addresses.
 
+pub mod ipc;
+
 use crate::config::Config;
 use crate::handle::Handle;
 use crate::state::State;

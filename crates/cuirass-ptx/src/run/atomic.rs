@@ -1,0 +1,116 @@
+//! Atomics and reductions, one lane after another.
+
+use super::block::Env;
+use super::memory::{Place, addresses, lanes, place, read_lane, set, value, write_lane};
+use super::trap::{Trap, TrapCode};
+use super::warp::Warp;
+use crate::ast::Ty;
+use crate::code::{Atom, AtomOp};
+use crate::ops::half::{atomic_add, atomic_pick};
+
+/// What an operation makes of the old value.
+fn apply(op: AtomOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
+    match op {
+        AtomOp::Add => add(ty, old, a),
+        AtomOp::Min => pick(ty, old, a, false),
+        AtomOp::Max => pick(ty, old, a, true),
+        AtomOp::Inc => {
+            if old >= a {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomOp::Dec => {
+            if old == 0 || old > a {
+                a
+            } else {
+                old - 1
+            }
+        }
+        AtomOp::Exch => a,
+        AtomOp::Cas => {
+            if old == a {
+                b
+            } else {
+                old
+            }
+        }
+        AtomOp::And => old & a,
+        AtomOp::Or => old | a,
+        AtomOp::Xor => old ^ a,
+    }
+}
+
+fn add(ty: Ty, old: u64, a: u64) -> u64 {
+    match ty {
+        Ty::F32 => {
+            // Atomic addition of `f32` on global memory keeps subnormals on this architecture.
+            let v = f32::from_bits(old as u32) + f32::from_bits(a as u32);
+            crate::ops::float::out32(v).into()
+        }
+        Ty::F64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
+        Ty::F16 => atomic_add(false, false, old as u32, a as u32).into(),
+        Ty::F16x2 => atomic_add(true, false, old as u32, a as u32).into(),
+        Ty::Bf16 => atomic_add(false, true, old as u32, a as u32).into(),
+        Ty::Bf16x2 => atomic_add(true, true, old as u32, a as u32).into(),
+        Ty::U64 | Ty::S64 => old.wrapping_add(a),
+        _ => (old as u32).wrapping_add(a as u32).into(),
+    }
+}
+
+fn pick(ty: Ty, old: u64, a: u64, max: bool) -> u64 {
+    let choose = |less: bool| if less != max { old } else { a };
+    match ty {
+        Ty::S32 => choose((old as i32) < (a as i32)),
+        Ty::S64 => choose((old as i64) < (a as i64)),
+        Ty::F16 => atomic_pick(false, false, max, old as u32, a as u32).into(),
+        Ty::F16x2 => atomic_pick(true, false, max, old as u32, a as u32).into(),
+        Ty::Bf16 => atomic_pick(false, true, max, old as u32, a as u32).into(),
+        Ty::Bf16x2 => atomic_pick(true, true, max, old as u32, a as u32).into(),
+        _ => choose(old < a),
+    }
+}
+
+pub(crate) fn run(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, atom: &Atom, m: u32) -> Result<(), Trap> {
+    env.view.refresh();
+    let at = addresses(&warp.frames[index], &atom.address);
+    let bytes = atom.ty.bytes();
+    let size = u64::from(bytes) * atom.a.len() as u64;
+    for lane in lanes(m) {
+        let refuse = |code| Trap::access(code, lane, at[lane], size as u32, true);
+        if at[lane] & (size - 1) != 0 {
+            return Err(refuse(TrapCode::MisalignedAddress));
+        }
+        for (i, a) in atom.a.iter().enumerate() {
+            let address = at[lane].wrapping_add(u64::from(bytes) * i as u64);
+            let frame = &warp.frames[index];
+            let a = value(frame, *a, lane);
+            let b = atom.b.get(i).map_or(0, |b| value(frame, *b, lane));
+            let place = place(atom.address.space, address).map_err(refuse)?;
+            // Atomics have no form for local memory.
+            if matches!(place, Place::Local(_) | Place::Param(_)) {
+                return Err(refuse(TrapCode::AddressSpace));
+            }
+            let (op, ty) = (atom.op, atom.ty);
+            let old = match place {
+                Place::Global(address) => env
+                    .view
+                    .find(address, bytes.into())
+                    .and_then(|s| s.update(address, bytes, |old| apply(op, ty, old, a, b))),
+                // Only this worker sees the block's shared memory.
+                _ => read_lane(env, warp, lane, place, bytes).and_then(|old| {
+                    let new = apply(op, ty, old, a, b);
+                    write_lane(env, warp, lane, place, bytes, new).map(|()| old)
+                }),
+            };
+            let Some(old) = old else {
+                return Err(refuse(TrapCode::IllegalAddress));
+            };
+            if let Some(dest) = atom.dest.get(i) {
+                set(&mut warp.frames[index], *dest, lane, old);
+            }
+        }
+    }
+    Ok(())
+}
