@@ -3,6 +3,7 @@
 mod exports;
 mod families;
 mod header;
+mod instructions;
 mod signatures;
 mod source_tree;
 mod table;
@@ -11,11 +12,13 @@ use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask gen [--check] | families --check | tree --check
+const USAGE: &str = "usage: cargo xtask gen [--check] | families --check | tree --check | instructions [--check]
   gen               write the generated files from the pinned headers and families/*.toml
   gen --check       fail if a generated file differs from what gen would write
   families --check  every driver call is claimed by one family, every listed call has one wrapper
-  tree --check      file lengths, unsafe only where allowed, safety tags, no foreign call outside the seam";
+  tree --check      file lengths, unsafe only where allowed, safety tags, no foreign call outside the seam
+  instructions      count the instructions of the host paths over a driver that does nothing (needs valgrind)
+  instructions --check  fail where one has grown by more than 3 % over benches/instructions.toml";
 
 fn main() -> ExitCode {
     match run() {
@@ -36,6 +39,8 @@ fn run() -> Result<()> {
         ["gen", "--check"] => generate(&root, true),
         ["families", "--check"] => families::check(&root),
         ["tree", "--check"] => source_tree::check(&root),
+        ["instructions"] => instructions::write(&root),
+        ["instructions", "--check"] => instructions::check(&root),
         _ => bail!("{USAGE}"),
     }
 }

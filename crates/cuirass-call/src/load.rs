@@ -37,10 +37,13 @@ struct Loaded {
 }
 
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
+type DescribeDriver = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
+type DescribeNvrtc = unsafe extern "C" fn(u32) -> *const c_char;
+
 #[derive(Clone, Copy)]
 enum Describe {
-    Driver(unsafe extern "C" fn(u32, *mut *const c_char) -> u32),
-    Nvrtc(unsafe extern "C" fn(u32) -> *const c_char),
+    Driver(DescribeDriver),
+    Nvrtc(DescribeNvrtc),
 }
 
 static DRIVER: OnceLock<Loaded> = OnceLock::new();
@@ -186,7 +189,7 @@ fn load_driver() -> Result<Loaded, Absence> {
         (
             std::mem::transmute::<*mut c_void, GetProcAddress>(get_proc_address.as_ptr()),
             symbol(&library, "cuGetErrorString")
-                .map(|describe| Describe::Driver(std::mem::transmute::<*mut c_void, _>(describe.as_ptr()))),
+                .map(|describe| Describe::Driver(std::mem::transmute::<*mut c_void, DescribeDriver>(describe.as_ptr()))),
         )
     };
     let is_simulator = symbol(&library, SIMULATOR_MARK).is_some();
@@ -261,7 +264,7 @@ fn load_nvrtc() -> Result<Loaded, Absence> {
     })?;
     // SAFETY: [entry-signature] nvrtcGetErrorString and nvrtcVersion have these signatures in every version.
     let describe = symbol(&library, "nvrtcGetErrorString")
-        .map(|describe| unsafe { Describe::Nvrtc(std::mem::transmute::<*mut c_void, _>(describe.as_ptr())) });
+        .map(|describe| unsafe { Describe::Nvrtc(std::mem::transmute::<*mut c_void, DescribeNvrtc>(describe.as_ptr())) });
     let mut version = 0;
     if let Some(get_version) = symbol(&library, "nvrtcVersion") {
         let (mut major, mut minor): (c_int, c_int) = (0, 0);

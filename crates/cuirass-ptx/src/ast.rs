@@ -87,11 +87,6 @@ impl Ty {
     pub(crate) fn is_signed(self) -> bool {
         matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
     }
-
-    /// Whether it is a floating-point type of one value.
-    pub(crate) fn is_float(self) -> bool {
-        matches!(self, Ty::F16 | Ty::Bf16 | Ty::F32 | Ty::F64)
-    }
 }
 
 /// A state space that a variable can be declared in.
@@ -148,7 +143,6 @@ impl Var<'_> {
 #[derive(Debug)]
 pub(crate) struct Func<'s> {
     pub(crate) place: Place,
-    pub(crate) linkage: Linkage,
     pub(crate) entry: bool,
     pub(crate) name: &'s str,
     pub(crate) returns: Vec<Var<'s>>,
@@ -178,11 +172,8 @@ pub(crate) enum Stmt<'s> {
         name: &'s str,
         list: Vec<&'s str>,
     },
-    Prototype {
-        name: &'s str,
-        returns: Vec<Var<'s>>,
-        params: Vec<Var<'s>>,
-    },
+    /// `.callprototype`: calls go by their arguments, so nothing of it is kept.
+    Prototype,
 }
 
 /// An instruction.

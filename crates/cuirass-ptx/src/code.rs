@@ -294,8 +294,8 @@ pub(crate) enum Op {
     Ret,
     Exit,
     Trap,
-    /// The text of an instruction that is not simulated.
-    Unsupported(Box<str>),
+    /// An instruction that is not simulated.
+    Unsupported,
 }
 
 /// An instruction: what it is, on which lanes, with which registers.

@@ -44,8 +44,6 @@ impl Frame {
 pub(crate) trait Reg: Copy + Default + 'static {
     fn file(frame: &Frame) -> &[[Self; LANES]];
     fn file_mut(frame: &mut Frame) -> &mut [[Self; LANES]];
-    fn to_u64(self) -> u64;
-    fn from_u64(v: u64) -> Self;
 }
 
 macro_rules! reg {
@@ -58,14 +56,6 @@ macro_rules! reg {
             #[inline(always)]
             fn file_mut(frame: &mut Frame) -> &mut [[Self; LANES]] {
                 &mut frame.$field
-            }
-            #[inline(always)]
-            fn to_u64(self) -> u64 {
-                u64::from(self)
-            }
-            #[inline(always)]
-            fn from_u64(v: u64) -> Self {
-                v as $t
             }
         }
     };

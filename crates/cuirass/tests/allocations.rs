@@ -1,4 +1,5 @@
 //! Nothing is allocated on the hot path: launch, record, wait, query, copy, fill.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::{Argument, Device, EventOptions, LaunchConfig, Program, ProgramOptions, StreamOptions, launch};
 use cuirass_testkit as testkit;
@@ -65,4 +66,9 @@ fn the_hot_path_allocates_nothing() {
     // The simulated driver lives in a shared object with an allocator of its own, so that what it allocates does not
     // count here.
     assert_eq!(allocated, 0);
+}
+
+#[test]
+fn a_buffer_costs_at_most_96_bytes() {
+    assert!(size_of::<cuirass::Buffer>() <= 96, "{}", size_of::<cuirass::Buffer>());
 }

@@ -1,4 +1,5 @@
 //! Contexts, and the four outcomes of running in one that is not the caller's.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::context::ContextLimit;
 use cuirass::testing::{Fault, Recording};

@@ -1,4 +1,5 @@
 //! Devices, on whichever driver the tests run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::{Device, DeviceAttribute, ErrorKind, driver};
 use cuirass_testkit as testkit;

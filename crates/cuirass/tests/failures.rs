@@ -1,4 +1,5 @@
 //! The three ends of a failure: raised, attached, reported; and what a failed destroy means.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::testing::{Fault, Manner, Recording};
 use cuirass::{Device, ErrorKind, EventOptions, StreamOptions};

@@ -1,4 +1,5 @@
 //! Programs, kernels and launches, on whichever driver the tests run. NVRTC is real in both cases.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::testing::Recording;
 use cuirass::{

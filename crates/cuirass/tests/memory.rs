@@ -1,4 +1,5 @@
 //! Memory: pools, buffers, copies and fills, on whichever driver the tests run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::memory::{
     Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,

@@ -1,4 +1,5 @@
 //! Streams and events, on whichever driver the tests run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::testing::Recording;
 use cuirass::{Device, ErrorKind, Event, EventOptions, Stream, StreamOptions};

@@ -20,6 +20,8 @@ pub fn library() -> PathBuf {
 pub struct Driver {
     library: libloading::os::unix::Library,
     found: RefCell<HashMap<&'static str, *mut c_void>>,
+    /// Modules that a test could not unload at once.
+    pub modules: RefCell<Vec<usize>>,
 }
 
 // SAFETY: [test] the table is only used from one thread at a time: each thread makes its own Driver.
@@ -66,7 +68,7 @@ impl Driver {
     pub fn load() -> Self {
         // SAFETY: [test] the library has no initialiser that does anything.
         let library = unsafe { libloading::os::unix::Library::new(library()) }.unwrap();
-        Self { library, found: RefCell::default() }
+        Self { library, found: RefCell::default(), modules: RefCell::default() }
     }
 
     /// Loads it, initialises it, and makes the primary context of device 0 current.

@@ -179,7 +179,7 @@ impl<'a, 's> Lower<'a, 's> {
                     self.labels.insert(name, at);
                 }
                 Stmt::Instr(instr) => self.instr(instr)?,
-                Stmt::Targets { .. } | Stmt::Prototype { .. } => {}
+                Stmt::Targets { .. } | Stmt::Prototype => {}
             }
         }
         // Falling off the end returns.
@@ -293,20 +293,19 @@ impl<'a, 's> Lower<'a, 's> {
         for depth in (0..self.blocks.len()).rev() {
             let Some(block) = self.blocks.get_mut(depth) else { continue };
             let mut found = None;
-            if let Some(regs) = block.regs.get_mut(name).filter(|r| r.count.is_none()) {
-                found = Some((regs, 0));
-            } else {
-                for split in 1..=digits {
-                    let (prefix, number) = name.split_at(name.len() - split);
-                    let canonical = number == "0" || !number.starts_with('0');
-                    let number: u32 = number.parse().unwrap_or(u32::MAX);
-                    let fits = block.regs.get(prefix).is_some_and(|r| canonical && r.count.is_some_and(|c| number < c));
-                    if fits && let Some(regs) = block.regs.get_mut(prefix) {
-                        found = Some((regs, number));
-                        break;
-                    }
+            if block.regs.get(name).is_some_and(|r| r.count.is_none()) {
+                found = Some((name, 0));
+            }
+            for split in 1..=digits {
+                let (prefix, number) = name.split_at(name.len() - split);
+                let canonical = number == "0" || !number.starts_with('0');
+                let number: u32 = number.parse().unwrap_or(u32::MAX);
+                let fits = |r: &Regs| canonical && r.count.is_some_and(|c| number < c);
+                if found.is_none() && block.regs.get(prefix).is_some_and(fits) {
+                    found = Some((prefix, number));
                 }
             }
+            let found = found.and_then(|(key, n)| Some((block.regs.get_mut(key)?, n)));
             let Some((regs, number)) = found else { continue };
             if let Some(&reg) = regs.made.get(&number) {
                 return Ok(Some(reg));
@@ -365,7 +364,7 @@ impl<'a, 's> Lower<'a, 's> {
     pub(super) fn not_supported(&mut self) {
         let text = self.text;
         self.unsupported.get_or_insert_with(|| text.to_owned());
-        self.emit(Op::Unsupported(text.into()), Args::default());
+        self.emit(Op::Unsupported, Args::default());
     }
 }
 

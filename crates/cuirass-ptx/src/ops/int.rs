@@ -1,6 +1,5 @@
 //! Integer arithmetic.
 
-use super::Table;
 
 /// The rows; the body is compiled once for any processor and once for those with AVX2.
 macro_rules! int_rows {

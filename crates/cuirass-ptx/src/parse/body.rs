@@ -130,9 +130,9 @@ impl<'s> Parser<'s> {
             }
             Token::Word(".callprototype") => {
                 self.advance()?;
-                let returns = self.param_list()?;
+                self.param_list()?;
                 self.name("'_'")?;
-                let params = self.param_list()?;
+                self.param_list()?;
                 while let Token::Word(".noreturn" | ".abi_preserve" | ".abi_preserve_control") = self.token {
                     self.advance()?;
                     if let Token::Int(_) = self.token {
@@ -140,7 +140,7 @@ impl<'s> Parser<'s> {
                     }
                 }
                 self.expect(b';')?;
-                out.push(Stmt::Prototype { name, returns, params });
+                out.push(Stmt::Prototype);
             }
             _ => out.push(Stmt::Label(place, name)),
         }

@@ -40,7 +40,7 @@ impl<'s> Parser<'s> {
             }
             ".entry" | ".func" => {
                 self.advance()?;
-                let func = self.func(linkage, word == ".entry")?;
+                let func = self.func(word == ".entry")?;
                 tree.funcs.push(func);
                 return Ok(());
             }
@@ -320,7 +320,7 @@ impl<'s> Parser<'s> {
         Ok((align, ty, lanes, pointer))
     }
 
-    fn func(&mut self, linkage: Linkage, entry: bool) -> Result<Func<'s>, ModuleError> {
+    fn func(&mut self, entry: bool) -> Result<Func<'s>, ModuleError> {
         self.attributes()?;
         let returns = if entry { Vec::new() } else { self.param_list()? };
         let place = self.place;
@@ -328,7 +328,6 @@ impl<'s> Parser<'s> {
         let params = self.param_list()?;
         let mut func = Func {
             place,
-            linkage,
             entry,
             name,
             returns,

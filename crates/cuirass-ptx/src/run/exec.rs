@@ -157,7 +157,7 @@ pub(crate) fn run_group(env: &mut Env<'_, '_>, warp: &mut Warp, chosen: usize) -
                 leave!(pc);
             }
             Op::Trap => return Err(located(Trap::new(TrapCode::Trap, m), pc)),
-            Op::Unsupported(_) => {
+            Op::Unsupported => {
                 return Err(located(Trap::new(TrapCode::Unsupported, m), pc));
             }
         }

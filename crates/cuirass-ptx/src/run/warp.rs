@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::trap::{Trap, TrapCode};
-use crate::code::{Class, Constant, Func, LOCAL_START, Special};
+use crate::code::{Class, Constant, LOCAL_START, Special};
 use crate::frame::{Frame, LANES};
 
 /// What a group waits for.
@@ -301,9 +301,4 @@ fn special_value(machine: &Machine<'_>, ctaid: [u32; 3], warp: u32, special: Spe
             Special::Fixed(v) => v.into(),
         };
     }
-}
-
-/// The function of a frame.
-pub(crate) fn func_of<'m>(machine: &Machine<'m>, frame: &Frame) -> Option<&'m Func> {
-    machine.program.funcs.get(frame.func as usize)
 }

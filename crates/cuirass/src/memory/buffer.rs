@@ -11,6 +11,7 @@ use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where memory comes from. Users may bring their own; [`Buffer::from_resource`] makes its buffers.
 pub trait MemoryResource: Send + Sync {
@@ -52,6 +53,8 @@ struct Origin {
     source: Source,
     /// What orders the release. A lock, since it can be replaced.
     release_stream: Mutex<Option<Stream>>,
+    /// Its handle, for those who only compare; 0 where no stream orders the release.
+    release_handle: AtomicUsize,
 }
 
 enum Source {
@@ -104,7 +107,8 @@ fn release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: Option
 
 impl Buffer {
     fn new(address: u64, bytes: usize, source: Source, release_stream: Option<Stream>) -> Buffer {
-        let origin = Origin { source, release_stream: Mutex::new(release_stream) };
+        let release_handle = AtomicUsize::new(release_stream.as_ref().map_or(0, |stream| stream.as_raw().addr()));
+        let origin = Origin { source, release_stream: Mutex::new(release_stream), release_handle };
         Buffer(Owned::new(Range { address, bytes }, origin))
     }
 
@@ -166,6 +170,20 @@ impl Buffer {
         self.0.parent().release_stream.lock().clone()
     }
 
+    /// The handle of that stream; 0 where no stream orders the release.
+    #[inline]
+    pub(crate) fn release_handle(&self) -> usize {
+        self.0.parent().release_handle.load(Ordering::Acquire)
+    }
+
+    fn replace_release_stream(&self, stream: Stream) {
+        let origin = self.0.parent();
+        origin.release_handle.store(stream.as_raw().addr(), Ordering::Release);
+        // The one before is let go after the lock: it may be the last share of its stream.
+        let replaced = origin.release_stream.lock().replace(stream);
+        drop(replaced);
+    }
+
     /// Replaces the stream that orders its release: the memory goes back once what is on this stream by then is done.
     ///
     /// # Errors
@@ -173,12 +191,11 @@ impl Buffer {
     pub fn set_deallocation_stream(&self, stream: &Stream) -> Result<()> {
         match &self.0.parent().source {
             Source::Pool(resource) => {
-                let stream = resource.bound(stream)?;
-                let _replaced = self.0.parent().release_stream.lock().replace(stream);
+                self.replace_release_stream(resource.bound(stream)?);
                 Ok(())
             }
             Source::Resource(_) => {
-                let _replaced = self.0.parent().release_stream.lock().replace(stream.clone());
+                self.replace_release_stream(stream.clone());
                 Ok(())
             }
             _ => Err(Failure::misuse(Misuse::State, "the release of this buffer is ordered by no stream").raise()),

@@ -91,15 +91,16 @@ impl Buffer {
         Err(Failure::misuse(Misuse::Value, format!("{what} has {bytes} bytes, the buffer has {}", self.len())))
     }
 
+    #[inline]
     fn check_ordered(&self, stream: &Stream) -> Outcome<()> {
-        match self.deallocation_stream() {
-            Some(own) if own == *stream => Ok(()),
-            Some(_) => Err(Failure::misuse(
-                Misuse::State,
-                "another stream orders the release of this buffer: use that one, or the unsafe function",
-            )),
-            None => Ok(()),
+        let own = self.release_handle();
+        if own == 0 || own == stream.as_raw().addr() {
+            return Ok(());
         }
+        Err(Failure::misuse(
+            Misuse::State,
+            "another stream orders the release of this buffer: use that one, or the unsafe function",
+        ))
     }
 
     /// Copies a slice into the start of the buffer. It is done when this returns.

@@ -206,10 +206,10 @@ impl MemoryResource for DeviceMemoryResource {
     fn deallocate(&self, address: u64, _bytes: usize, stream: &Stream) -> Result<()> {
         let stream = self.bound(stream)?;
         let free = || capture::relaxed(|| call::free_async(address, stream.as_raw()));
-        Ok(match stream.bound_context() {
-            Some(context) => scope::release(context.raw(), free)?,
-            None => free()?,
-        })
+        match stream.bound_context() {
+            Some(context) => Ok(scope::release(context.raw(), free)?),
+            None => Ok(free()?),
+        }
     }
 
     fn is_device_accessible(&self) -> bool {

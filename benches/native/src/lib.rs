@@ -1,0 +1,132 @@
+//! The crate as a contender of `benches/bench.py`: the same cases as the C floor, through the safe interface.
+
+use cuirass::memory::DeviceMemoryResource;
+use cuirass::{
+    Argument, Buffer, CodeKind, Device, Event, EventOptions, Kernel, LaunchConfig, ObjectCode, Result, Stream,
+    StreamOptions, launch,
+};
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+struct Bench {
+    device: Device,
+    stream: Stream,
+    event: Event,
+    pool: DeviceMemoryResource,
+    kernels: [Kernel; 3],
+    buffer: Buffer,
+    small: [Buffer; 2],
+}
+
+static BENCH: OnceLock<Bench> = OnceLock::new();
+
+fn set_up(path: &str) -> Result<Bench> {
+    let device = Device::new(0)?;
+    device.set_current()?;
+    let code = ObjectCode::new(CodeKind::Cubin, std::fs::read(path).unwrap_or_default());
+    let stream = device.create_stream(&StreamOptions::default())?;
+    let event = device.create_event(&EventOptions::default())?;
+    let pool = device.memory_resource()?;
+    let kernels = [code.kernel("k0")?, code.kernel("k2")?, code.kernel("k16")?];
+    let buffer = pool.allocate(1 << 20, &stream)?;
+    let small = [pool.allocate(256, &stream)?, pool.allocate(256, &stream)?];
+    // SAFETY: [bench] the kernel takes nothing and does nothing.
+    unsafe { launch(&stream, &LaunchConfig::linear(1, 32), &kernels[0], &[])? };
+    stream.record(&event)?;
+    stream.synchronize()?;
+    Ok(Bench { device, stream, event, pool, kernels, buffer, small })
+}
+
+/// Sets everything up: 0, or a status.
+///
+/// # Safety
+/// `path` is a text that ends in NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn native_init(path: *const c_char) -> c_int {
+    // SAFETY: [bench] the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
+    match set_up(&path) {
+        Ok(bench) => c_int::from(BENCH.set(bench).is_err()) * -1,
+        Err(error) => {
+            eprintln!("{error}");
+            error.code().map_or(-1, |code| code as c_int)
+        }
+    }
+}
+
+/// Nanoseconds a call over `n` calls; -1 for a case that there is not, less where it failed.
+///
+/// # Safety
+/// `name` is a text that ends in NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn native_run(name: *const c_char, n: c_int) -> f64 {
+    // SAFETY: [bench] the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let Some(bench) = BENCH.get() else { return -2.0 };
+    match bench.run(&name, n) {
+        Some(Ok(nanoseconds)) => nanoseconds,
+        Some(Err(error)) => {
+            eprintln!("{name}: {error}");
+            -1000.0 - error.code().map_or(1.0, f64::from)
+        }
+        None => -1.0,
+    }
+}
+
+/// Keeps the compiler from leaving a result out.
+fn black_box_unit<T>(value: T) {
+    std::hint::black_box(value);
+}
+
+fn timed(n: c_int, mut once: impl FnMut() -> Result<()>) -> Option<Result<f64>> {
+    let start = Instant::now();
+    for _ in 0..n {
+        if let Err(error) = once() {
+            return Some(Err(error));
+        }
+    }
+    Some(Ok(start.elapsed().as_nanos() as f64 / f64::from(n)))
+}
+
+impl Bench {
+    fn run(&self, case: &str, n: c_int) -> Option<Result<f64>> {
+        let Bench { device, stream, event, pool, kernels, buffer, small: [a, b] } = self;
+        let config = LaunchConfig::linear(1, 32);
+        let (int, float, double) = (5_i32, 1.0_f32, 1.0_f64);
+        // SAFETY (of the launches): [bench] the kernels touch nothing for these arguments.
+        match case {
+            "device_ctor" => {
+                timed(n, || Device::new(std::hint::black_box(0)).map(|device| black_box_unit(device.ordinal())))
+            }
+            "set_current" => timed(n, || device.set_current()),
+            "stream_create_close" => timed(n, || device.create_stream(&StreamOptions::default())?.close()),
+            "event_create_close" => timed(n, || device.create_event(&EventOptions::default())?.close()),
+            "event_record" => timed(n, || stream.record(event)),
+            "event_query" => timed(n, || event.is_done().map(|_done| ())),
+            "stream_sync_idle" | "stream_sync" => timed(n, || stream.synchronize()),
+            "alloc_free_256" => timed(n, || pool.allocate(256, stream)?.close()),
+            "launch_config" => timed(n, || {
+                std::hint::black_box(LaunchConfig::linear(1, 32));
+                Ok(())
+            }),
+            // SAFETY: [bench] as above.
+            "launch_0" => timed(n, || unsafe { launch(stream, &config, &kernels[0], &[]) }),
+            "launch_2" => timed(n, || {
+                let arguments: [Argument; 2] = [buffer.into(), (&int).into()];
+                // SAFETY: [bench] as above.
+                unsafe { launch(stream, &config, &kernels[1], &arguments) }
+            }),
+            "launch_16" => timed(n, || {
+                let (p, i, f, d): (Argument, Argument, Argument, Argument) =
+                    (buffer.into(), (&int).into(), (&float).into(), (&double).into());
+                let arguments = [p, p, p, p, p, p, p, p, i, i, i, i, f, f, d, d];
+                // SAFETY: [bench] as above.
+                unsafe { launch(stream, &config, &kernels[2], &arguments) }
+            }),
+            "copy_d2d_256" => timed(n, || b.copy_from(a, stream)),
+            "fill_256" => timed(n, || a.fill(0, stream)),
+            _ => None,
+        }
+    }
+}

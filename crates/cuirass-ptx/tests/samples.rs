@@ -1,0 +1,74 @@
+//! What NVRTC makes of everyday kernels, against plain expectations.
+
+mod common;
+
+use common::{Go, Params, Ram, TestHost, load};
+
+#[test]
+fn saxpy() {
+    let mut ram = Ram::default();
+    let loaded = load(include_str!("samples/basic.ptx"), &mut ram).unwrap();
+    let n = 100_003;
+    let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    let y: Vec<f32> = (0..n).map(|i| (i % 7) as f32).collect();
+    let (dx, dy) = (ram.alloc_f32(&x), ram.alloc_f32(&y));
+    let params = Params::default().f32(2.5).u64(dx).u64(dy).u32(n);
+    let host = TestHost::default();
+    Go::new("saxpy", n.div_ceil(256), 256, params).run(&loaded, &ram, &host).unwrap();
+    for (i, v) in ram.f32s(dy).into_iter().enumerate() {
+        assert_eq!(v, 2.5f32.mul_add(x[i], y[i]), "{i}");
+    }
+}
+
+#[test]
+fn reduce() {
+    let mut ram = Ram::default();
+    let loaded = load(include_str!("samples/basic.ptx"), &mut ram).unwrap();
+    let n = 10_000;
+    let x: Vec<f32> = (0..n).map(|i| (i % 10) as f32).collect();
+    let (dx, out) = (ram.alloc_f32(&x), ram.alloc_f32(&[0.0]));
+    let params = Params::default().u64(dx).u64(out).u32(n);
+    let host = TestHost::default();
+    Go::new("reduce", n.div_ceil(256), 256, params).run(&loaded, &ram, &host).unwrap();
+    assert_eq!(ram.f32s(out), [45_000.0]);
+}
+
+#[test]
+fn matmul() {
+    let mut ram = Ram::default();
+    let loaded = load(include_str!("samples/basic.ptx"), &mut ram).unwrap();
+    let n = 64usize;
+    let a: Vec<f32> = (0..n * n).map(|i| (i % 13) as f32).collect();
+    let b: Vec<f32> = (0..n * n).map(|i| (i % 7) as f32 - 3.0).collect();
+    let (da, db, dc) = (ram.alloc_f32(&a), ram.alloc_f32(&b), ram.alloc(n * n * 4));
+    let params = Params::default().u64(da).u64(db).u64(dc).u32(n as u32);
+    let mut go = Go::new("matmul", 1, 1, params);
+    go.grid = [4, 4, 1];
+    go.block = [16, 16, 1];
+    go.run(&loaded, &ram, &TestHost::default()).unwrap();
+    let c = ram.f32s(dc);
+    for row in 0..n {
+        for col in 0..n {
+            let sum: f32 = (0..n).map(|k| a[row * n + k] * b[k * n + col]).sum();
+            assert_eq!(c[row * n + col], sum);
+        }
+    }
+}
+
+#[test]
+fn collatz() {
+    let mut ram = Ram::default();
+    let loaded = load(include_str!("samples/basic.ptx"), &mut ram).unwrap();
+    let n = 1000;
+    let out = ram.alloc(n * 4);
+    let params = Params::default().u64(out).u32(n as u32);
+    Go::new("collatz", 8, 128, params).run(&loaded, &ram, &TestHost::default()).unwrap();
+    for (i, got) in ram.u32s(out).into_iter().enumerate() {
+        let (mut v, mut steps) = (i as u64 + 1, 0);
+        while v != 1 {
+            v = if v & 1 == 1 { 3 * v + 1 } else { v / 2 };
+            steps += 1;
+        }
+        assert_eq!(got, steps, "{i}");
+    }
+}
