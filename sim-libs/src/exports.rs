@@ -854,10 +854,12 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut ::std::os::raw::c_int) -> 
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetDefaultMemPool`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-    gate::not_simulated(&EXPORTS[77])
+    gate::call(&EXPORTS[77], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuDeviceGetDefaultMemPool(FromC::from_c(pool_out), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetDevResource`.
@@ -935,10 +937,12 @@ pub unsafe extern "C" fn cuDeviceGetLuid(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetMemPool`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-    gate::not_simulated(&EXPORTS[84])
+    gate::call(&EXPORTS[84], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuDeviceGetMemPool(FromC::from_c(pool), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetName`.
@@ -1176,10 +1180,12 @@ pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceSetMemPool`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
-    gate::not_simulated(&EXPORTS[105])
+    gate::call(&EXPORTS[105], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuDeviceSetMemPool(FromC::from_c(dev), FromC::from_c(pool)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceTotalMem`.
@@ -3217,10 +3223,12 @@ pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuIpcGetEventHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
-    gate::not_simulated(&EXPORTS[257])
+    gate::call(&EXPORTS[257], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::ipc::cuIpcGetEventHandle(FromC::from_c(pHandle), FromC::from_c(event)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuIpcGetMemHandle`.
@@ -3233,10 +3241,12 @@ pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: C
 /// # Safety
 /// As `cuda.h` says of `cuIpcOpenEventHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-    gate::not_simulated(&EXPORTS[259])
+    gate::call(&EXPORTS[259], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::ipc::cuIpcOpenEventHandle(FromC::from_c(phEvent), FromC::from_c(handle)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuIpcOpenMemHandle`.
@@ -3961,15 +3971,22 @@ pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) 
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
-    gate::not_simulated(&EXPORTS[320])
+    gate::call(&EXPORTS[320], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuMemAllocAsync(
+                FromC::from_c(dptr),
+                FromC::from_c(bytesize),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocFromPoolAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
     dptr: *mut CUdeviceptr,
@@ -3977,7 +3994,17 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
     pool: CUmemoryPool,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[321])
+    gate::call(&EXPORTS[321], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuMemAllocFromPoolAsync(
+                FromC::from_c(dptr),
+                FromC::from_c(bytesize),
+                FromC::from_c(pool),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocHost`.
@@ -4128,10 +4155,12 @@ pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuMemFreeAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
-    gate::not_simulated(&EXPORTS[334])
+    gate::call(&EXPORTS[334], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuMemFreeAsync(FromC::from_c(dptr), FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemFreeHost`.
@@ -4391,18 +4420,22 @@ pub unsafe extern "C" fn cuMemMapArrayAsync(
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
-    gate::not_simulated(&EXPORTS[357])
+    gate::call(&EXPORTS[357], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuMemPoolCreate(FromC::from_c(pool), FromC::from_c(poolProps)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolDestroy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
-    gate::not_simulated(&EXPORTS[358])
+    gate::call(&EXPORTS[358], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuMemPoolDestroy(FromC::from_c(pool)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolExportPointer`.
@@ -4443,14 +4476,22 @@ pub unsafe extern "C" fn cuMemPoolGetAccess(
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolGetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolGetAttribute(
     pool: CUmemoryPool,
     attr: CUmemPool_attribute,
     value: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[362])
+    gate::call(&EXPORTS[362], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuMemPoolGetAttribute(
+                FromC::from_c(pool),
+                FromC::from_c(attr),
+                FromC::from_c(value),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolImportFromShareableHandle`.
@@ -4488,22 +4529,32 @@ pub unsafe extern "C" fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUme
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolSetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolSetAttribute(
     pool: CUmemoryPool,
     attr: CUmemPool_attribute,
     value: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[366])
+    gate::call(&EXPORTS[366], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuMemPoolSetAttribute(
+                FromC::from_c(pool),
+                FromC::from_c(attr),
+                FromC::from_c(value),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolTrimTo`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[367])
+    gate::call(&EXPORTS[367], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuMemPoolTrimTo(FromC::from_c(pool), FromC::from_c(minBytesToKeep)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPrefetchAsync`.
@@ -7879,7 +7930,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuDeviceGetDefaultMemPool as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7949,7 +8000,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuDeviceGetMemPool as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8159,7 +8210,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuDeviceSetMemPool as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9679,7 +9730,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/ipc",
         since: 4010,
         address: Address(cuIpcGetEventHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9699,7 +9750,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/ipc",
         since: 4010,
         address: Address(cuIpcOpenEventHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10309,7 +10360,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemAllocAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10319,7 +10370,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemAllocFromPoolAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10449,7 +10500,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemFreeAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10679,7 +10730,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemPoolCreate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10689,7 +10740,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemPoolDestroy as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10729,7 +10780,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemPoolGetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10769,7 +10820,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemPoolSetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10779,7 +10830,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11020,
         address: Address(cuMemPoolTrimTo as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },

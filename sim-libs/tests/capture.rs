@@ -1,5 +1,7 @@
 //! Capture: every recorded row, and the scenes about capture.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod common;
 
 use common::{Driver, NULL, Scene, alone, facts};

@@ -1,5 +1,7 @@
 //! The scenes that were recorded on a real device, replayed on the simulated driver.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod common;
 
 use common::{Driver, NULL, Scene, alone};
@@ -188,5 +190,56 @@ fn events() {
         s.step("destroy pending ok", d.call("cuEventDestroy_v2", (b,)));
         release();
         s.end();
+    });
+}
+
+#[test]
+fn graphs() {
+    alone("graphs", "", || {
+        let (d, _) = Driver::ready();
+        let mut s = Scene::new("graphs");
+        let graph = || d.get("cuGraphCreate", |out| (out, 0u32));
+        let node = |graph: usize, after: &[usize]| {
+            let mut node = 0usize;
+            let status = d.call("cuGraphAddEmptyNode", (&raw mut node, graph, after.as_ptr(), after.len()));
+            (status, node)
+        };
+        let edge = |graph: usize, from: usize, to: usize| {
+            d.call("cuGraphAddDependencies_v2", (graph, &raw const from, &raw const to, NULL, 1usize))
+        };
+        let (g, other) = (graph(), graph());
+        let (a, foreign) = (node(g, &[]).1, node(other, &[]).1);
+        let b = node(g, &[a]).1;
+        s.step("add dep dup", edge(g, a, b));
+        s.step("add cycle", edge(g, b, a));
+        let mut exec = 0usize;
+        s.step("instantiate cycle", d.call("cuGraphInstantiateWithFlags", (&raw mut exec, g, 0u64)));
+        s.step("self edge", edge(g, a, a));
+        s.step("cross graph dep", edge(g, a, foreign));
+        s.step("add node with foreign dep", node(g, &[foreign]).0);
+        d.ok("cuGraphRemoveDependencies_v2", (g, &raw const b, &raw const a, NULL, 1usize));
+        s.step("remove absent dep", d.call("cuGraphRemoveDependencies_v2", (g, &raw const b, &raw const a, NULL, 1usize)));
+        s.step("destroy node", d.call("cuGraphDestroyNode", (b,)));
+        s.step("instantiate", d.call("cuGraphInstantiateWithFlags", (&raw mut exec, g, 0u64)));
+        let mut got = 0usize;
+        s.step("instantiate empty", d.call("cuGraphInstantiateWithFlags", (&raw mut got, graph(), 0u64)));
+        let (mut child, mut inner) = (0usize, 0usize);
+        s.step("add child", d.call("cuGraphAddChildGraphNode", (&raw mut child, other, NULL, 0usize, g)));
+        s.step("child get graph", d.call("cuGraphChildGraphNodeGetGraph", (child, &raw mut inner)));
+        assert_ne!(inner, g);
+        let mut clone = 0usize;
+        s.step("clone", d.call("cuGraphClone", (&raw mut clone, other)));
+        let stream = d.stream(1);
+        s.step("launch", d.call("cuGraphLaunch", (exec, stream)));
+        let mut info = [0usize; 3];
+        s.step("exec update mismatch", d.call("cuGraphExecUpdate_v2", (exec, other, info.as_mut_ptr())));
+        s.step("exec update same", d.call("cuGraphExecUpdate_v2", (exec, g, info.as_mut_ptr())));
+        s.step("destroy graph", d.call("cuGraphDestroy", (g,)));
+        s.step("launch after graph destroyed", d.call("cuGraphLaunch", (exec, stream)));
+        s.step("sync", d.call("cuStreamSynchronize", (stream,)));
+        s.step("exec destroy", d.call("cuGraphExecDestroy", (exec,)));
+        s.end();
+        assert_eq!(d.call("cuGraphLaunch", (exec, stream)), "INVALID_VALUE");
+        assert_eq!(d.call("cuGraphDestroy", (inner,)), "INVALID_VALUE");
     });
 }

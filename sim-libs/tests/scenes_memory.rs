@@ -1,5 +1,7 @@
 //! The recorded scenes about memory, pools, launches and faults, replayed on the simulated driver.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod common;
 
 use common::{Driver, NULL, Scene, alone};

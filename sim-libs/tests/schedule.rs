@@ -1,5 +1,7 @@
 //! Order, time, threads, forks, versions: what no recorded scene shows.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod common;
 
 use common::{Driver, NULL, alone};

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn native_init(path: *const c_char) -> c_int {
     // SAFETY: [bench] the caller's promise.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
     match set_up(&path) {
-        Ok(bench) => c_int::from(BENCH.set(bench).is_err()) * -1,
+        Ok(bench) => -c_int::from(BENCH.set(bench).is_err()),
         Err(error) => {
             eprintln!("{error}");
             error.code().map_or(-1, |code| code as c_int)

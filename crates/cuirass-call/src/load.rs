@@ -188,8 +188,9 @@ fn load_driver() -> Result<Loaded, Absence> {
     let (get_proc_address, describe) = unsafe {
         (
             std::mem::transmute::<*mut c_void, GetProcAddress>(get_proc_address.as_ptr()),
-            symbol(&library, "cuGetErrorString")
-                .map(|describe| Describe::Driver(std::mem::transmute::<*mut c_void, DescribeDriver>(describe.as_ptr()))),
+            symbol(&library, "cuGetErrorString").map(|describe| {
+                Describe::Driver(std::mem::transmute::<*mut c_void, DescribeDriver>(describe.as_ptr()))
+            }),
         )
     };
     let is_simulator = symbol(&library, SIMULATOR_MARK).is_some();
@@ -263,8 +264,9 @@ fn load_nvrtc() -> Result<Loaded, Absence> {
         ))
     })?;
     // SAFETY: [entry-signature] nvrtcGetErrorString and nvrtcVersion have these signatures in every version.
-    let describe = symbol(&library, "nvrtcGetErrorString")
-        .map(|describe| unsafe { Describe::Nvrtc(std::mem::transmute::<*mut c_void, DescribeNvrtc>(describe.as_ptr())) });
+    let describe = symbol(&library, "nvrtcGetErrorString").map(|describe| unsafe {
+        Describe::Nvrtc(std::mem::transmute::<*mut c_void, DescribeNvrtc>(describe.as_ptr()))
+    });
     let mut version = 0;
     if let Some(get_version) = symbol(&library, "nvrtcVersion") {
         let (mut major, mut minor): (c_int, c_int) = (0, 0);

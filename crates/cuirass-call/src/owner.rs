@@ -93,6 +93,8 @@ pub fn report_release<K: Kind>(failure: Failure) {
     if failure.status() == Some(code::DEINITIALIZED) {
         failure.answered();
     } else {
-        failure.report(&format!("releasing {}", K::NAME));
+        let sticky = failure.facts().and_then(|facts| facts.status.as_ref()).is_some_and(|status| status.sticky);
+        let doing = if sticky { ", and returned an earlier kernel's fault" } else { "" };
+        failure.report(&format!("releasing {}{doing}", K::NAME));
     }
 }

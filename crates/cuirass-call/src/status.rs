@@ -9,6 +9,12 @@ use std::fmt;
 /// The statuses after which `cuda.h` says that the process must be terminated to use CUDA again.
 pub const STICKY: [u32; 13] = [226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
 
+/// What the user of a sticky status should know.
+const STICKY_NOTE: &str = "this is the fault of an earlier kernel; every call in its context returns it from now on, \
+                           and the process must be restarted to use CUDA again";
+/// What the user of a call that a capture forbids should know.
+const CAPTURE_NOTE: &str = "a stream capture in progress forbids this call, and is now invalidated";
+
 /// Makes the failure of a call.
 #[cold]
 #[inline(never)]
@@ -29,7 +35,15 @@ pub fn failed<const N: usize>(table: &'static Table<N>, at: usize, code: u32, su
             None => return Failure::internal(format_args!("{} was refused, and is there", info.name)),
         }
     } else {
-        facts.status = Some(describe(info.library, code));
+        let status = describe(info.library, code);
+        if status.sticky {
+            facts.notes.push(STICKY_NOTE.to_owned());
+        } else if info.library == Library::Driver
+            && matches!(code, code::STREAM_CAPTURE_UNSUPPORTED | code::STREAM_CAPTURE_IMPLICIT)
+        {
+            facts.notes.push(CAPTURE_NOTE.to_owned());
+        }
+        facts.status = Some(status);
     }
     Failure::new(facts)
 }
@@ -136,6 +150,10 @@ pub mod code {
     pub const NOT_FOUND: u32 = 500;
     /// `CUDA_ERROR_NOT_READY`
     pub const NOT_READY: u32 = 600;
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
+    pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
+    pub const STREAM_CAPTURE_IMPLICIT: u32 = 906;
     /// `CUDA_ERROR_NOT_SUPPORTED`
     pub const NOT_SUPPORTED: u32 = 801;
 }

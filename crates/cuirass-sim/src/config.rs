@@ -105,30 +105,35 @@ fn version(text: &str) -> Option<u32> {
     (minor <= 9 && (11020..=13090).contains(&version)).then_some(version)
 }
 
+/// Drivers before which CUDA version take PTX up to which version; from 13.0 on the numbers go together.
+const NEWEST_PTX: [(u32, (u32, u32)); 16] = [
+    (11030, (7, 2)),
+    (11040, (7, 3)),
+    (11050, (7, 4)),
+    (11060, (7, 5)),
+    (11070, (7, 6)),
+    (11080, (7, 7)),
+    (12000, (7, 8)),
+    (12010, (8, 0)),
+    (12020, (8, 1)),
+    (12030, (8, 2)),
+    (12040, (8, 3)),
+    (12050, (8, 4)),
+    (12070, (8, 5)),
+    (12080, (8, 6)),
+    (12090, (8, 7)),
+    (13000, (8, 8)),
+];
+
 impl Config {
     /// The newest PTX version that a driver of this CUDA version takes.
     pub fn newest_ptx(&self) -> (u32, u32) {
         if self.any_ptx {
             return (u32::MAX, 0);
         }
-        match self.driver {
-            ..11030 => (7, 2),
-            ..11040 => (7, 3),
-            ..11050 => (7, 4),
-            ..11060 => (7, 5),
-            ..11070 => (7, 6),
-            ..11080 => (7, 7),
-            ..12000 => (7, 8),
-            ..12010 => (8, 0),
-            ..12020 => (8, 1),
-            ..12030 => (8, 2),
-            ..12040 => (8, 3),
-            ..12050 => (8, 4),
-            ..12070 => (8, 5),
-            ..12080 => (8, 6),
-            ..12090 => (8, 7),
-            ..13000 => (8, 8),
-            version => (9, (version - 13000) / 10),
+        match NEWEST_PTX.iter().find(|(before, _)| self.driver < *before) {
+            Some((_, newest)) => *newest,
+            None => (9, (self.driver - 13000) / 10),
         }
     }
 }
@@ -160,5 +165,8 @@ mod tests {
         assert_eq!(parse("driver=12.0").unwrap().newest_ptx(), (8, 0));
         assert_eq!(parse("driver=13.0").unwrap().newest_ptx(), (9, 0));
         assert_eq!(parse("").unwrap().newest_ptx(), (9, 0));
+        assert_eq!(parse("driver=12.6").unwrap().newest_ptx(), (8, 5));
+        assert_eq!(parse("driver=12.9").unwrap().newest_ptx(), (8, 8));
+        assert_eq!(parse("driver=13.1").unwrap().newest_ptx(), (9, 1));
     }
 }

@@ -71,7 +71,6 @@ pub struct Engine {
     workers: usize,
     idle: usize,
     running: usize,
-    waiting: usize,
     tasks: u64,
     callback_thread: bool,
     seed: Option<Random>,
@@ -134,7 +133,6 @@ impl Engine {
             workers: 0,
             idle: 0,
             running: 0,
-            waiting: 0,
             tasks: 0,
             callback_thread: false,
             seed: seed.map(Random::new),
@@ -226,6 +224,13 @@ impl Engine {
         self.queues.iter().filter(|queue| queue.live).map(|queue| queue.pushed - queue.done).sum()
     }
 
+    /// Wakes the calls that wait if one of them need not wait any more.
+    fn tell(&self) {
+        if self.wanted.iter().any(|(_, deps)| self.all_reached(deps)) {
+            DONE.notify_all();
+        }
+    }
+
     /// Whether somebody lets work advance.
     fn may_run(&self) -> bool {
         if self.seed.is_none() {
@@ -286,9 +291,7 @@ impl State {
         let mut progress = self.advance_one(slot);
         while progress {
             progress = false;
-            if self.engine.waiting > 0 {
-                DONE.notify_all();
-            }
+            self.engine.tell();
             for slot in std::mem::take(&mut self.engine.blocked) {
                 self.engine.queues[slot as usize].standing = Standing::Idle;
                 progress |= self.advance_one(slot);
@@ -336,9 +339,7 @@ impl State {
         if let Err(failure) = outcome {
             context::lose(self, context, &failure);
         }
-        if self.engine.waiting > 0 {
-            DONE.notify_all();
-        }
+        self.engine.tell();
         self.advance(slot);
         if !self.engine.blocked.is_empty() {
             // Others may have waited for this very op.
@@ -367,7 +368,7 @@ impl State {
         Some((slot, job, work))
     }
 
-    fn to_callback_thread(&mut self, slot: u32, job: Job, work: Work) {
+    fn hand_over(&mut self, slot: u32, job: Job, work: Work) {
         let status = context::lost(self, job.context).unwrap_or(SUCCESS);
         self.call_back(Callback { queue: Some(slot), work, status });
     }
@@ -430,7 +431,7 @@ fn worker() {
                 });
                 state.complete(slot, outcome);
             }
-            Work::Host(_) | Work::Callback(_) => state.to_callback_thread(slot, job, work),
+            Work::Host(_) | Work::Callback(_) => state.hand_over(slot, job, work),
         }
     }
 }
@@ -473,11 +474,10 @@ pub fn wait(state: &mut Guard, deps: &[Dep]) {
     }
     let ticket = state.engine.waits;
     state.engine.waits += 1;
+    state.engine.wanted.push((ticket, deps.iter().copied().collect()));
     if state.engine.seed.is_some() {
-        state.engine.wanted.push((ticket, deps.iter().copied().collect()));
         state.engine.wake();
     }
-    state.engine.waiting += 1;
     let mut since = Instant::now();
     let mut done = state.engine.tasks;
     while !state.engine.all_reached(deps) {
@@ -497,7 +497,6 @@ pub fn wait(state: &mut Guard, deps: &[Dep]) {
             since = Instant::now();
         }
     }
-    state.engine.waiting -= 1;
     state.engine.wanted.retain(|(other, _)| *other != ticket);
 }
 

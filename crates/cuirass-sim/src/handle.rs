@@ -289,3 +289,47 @@ impl<T> Table<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{INVALID_HANDLE, INVALID_VALUE};
+
+    #[test]
+    fn a_handle_names_its_object_until_it_ends() {
+        let mut table = Table::new(Kind::Stream);
+        let (a, b) = (table.insert(1).unwrap(), table.insert(2).unwrap());
+        assert_eq!((table.get(a, INVALID_HANDLE), table.get(b, INVALID_HANDLE)), (Ok(&1), Ok(&2)));
+        assert_eq!(table.remove(a, INVALID_HANDLE, INVALID_VALUE), Ok(1));
+        assert_eq!(table.get(a, INVALID_HANDLE), Err(INVALID_VALUE));
+        assert_eq!(table.remove(a, INVALID_HANDLE, INVALID_VALUE), Err(INVALID_VALUE));
+        assert_eq!((table.len(), table.knows(a), table.peek(b)), (1, true, Some(&2)));
+    }
+
+    #[test]
+    fn a_foreign_handle_is_an_answer() {
+        let (mut streams, mut events) = (Table::new(Kind::Stream), Table::new(Kind::Event));
+        let (stream, event) = (streams.insert(()).unwrap(), events.insert(()).unwrap());
+        assert_ne!(stream, event);
+        let foreign = [0, 1, 2, 7, event.0, stream.0 + 1, stream.0 + 16, stream.0 ^ 1 << 30, u64::MAX];
+        for handle in foreign.map(Handle) {
+            assert_eq!(streams.get(handle, INVALID_HANDLE), Err(INVALID_HANDLE), "{handle}");
+            assert_eq!(streams.end(handle, INVALID_HANDLE), None, "{handle}");
+        }
+        assert_eq!(streams.len(), 1);
+    }
+
+    #[test]
+    fn a_slot_rests_before_it_is_used_again() {
+        let mut table = Table::new(Kind::Event);
+        let old = table.insert(0).unwrap();
+        table.end(old, INVALID_HANDLE);
+        for round in 0..3 * REST {
+            let handle = table.insert(round).unwrap();
+            assert_ne!(handle, old);
+            table.end(handle, INVALID_HANDLE);
+        }
+        assert!(table.slots.len() <= REST + 2, "slots are used again");
+        assert_eq!(table.get(old, INVALID_HANDLE), Err(INVALID_HANDLE));
+    }
+}

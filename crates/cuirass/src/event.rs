@@ -1,6 +1,7 @@
 //! Events: markers in streams, for order and for time.
 
 use crate::context::{Context, scope};
+use crate::deferred;
 use crate::device::Device;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
@@ -65,6 +66,7 @@ impl Event {
     /// # Errors
     /// What the driver answers: `CUDA_ERROR_INVALID_VALUE` for an event that is interprocess and takes the time.
     pub fn create(context: &Context, options: &EventOptions) -> Result<Event> {
+        deferred::drain_if_any();
         let raw = scope::create(context.raw(), || call::create(options.flags()), call::destroy)?;
         Ok(Event(Arc::new(Inner { owned: Owned::new(raw, context.clone()), options: *options })))
     }
@@ -130,6 +132,7 @@ impl Event {
     /// What the driver answers, an earlier kernel's fault among it.
     #[inline]
     pub fn synchronize(&self) -> Result<()> {
+        deferred::drain_if_any();
         Ok(call::synchronize(self.as_raw())?)
     }
 

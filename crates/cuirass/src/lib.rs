@@ -35,6 +35,7 @@
 #![deny(unsafe_code)]
 
 pub mod context;
+mod deferred;
 mod device;
 pub mod driver;
 mod event;
@@ -48,13 +49,14 @@ pub mod testing;
 
 pub use context::Context;
 pub use cuirass_fault::{Error, ErrorKind, Report, Reporter, Status, set_reporter};
+pub use deferred::{drain, pending as pending_releases, report_left_at_exit};
 pub use device::{Device, DeviceAttribute};
 pub use event::{Event, EventOptions};
 pub use launch::{Argument, KernelParameter, LaunchConfig, launch};
 pub use memory::{Buffer, MemoryResource};
 pub use module::{CodeKind, Kernel, KernelAttribute, ObjectCode, ParameterInfo};
 pub use program::{Compiled, Program, ProgramOptions, compiler_version};
-pub use stream::{Stream, StreamOptions};
+pub use stream::{CaptureStatus, Stream, StreamOptions};
 
 /// What an operation returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

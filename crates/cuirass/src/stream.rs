@@ -1,13 +1,15 @@
 //! Streams: queues of work on a device.
 
 use crate::context::{Context, scope};
+use crate::deferred::{self, Attempt};
 use crate::device::Device;
 use crate::event::{Event, EventOptions};
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
+use cuirass_call::graph::builder as capture;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::stream as call;
-use cuirass_call::sys::cuda::CUstream;
+use cuirass_call::sys::cuda::{CUstream, CUstreamCaptureStatus};
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -42,10 +44,46 @@ impl Kind for StreamKind {
     type Raw = CUstream;
     type Parent = Context;
 
-    fn release(stream: CUstream, _context: &Context) -> Outcome<()> {
+    fn release(stream: CUstream, context: &Context) -> Outcome<()> {
+        deferred::drain_if_any();
+        if is_captured(stream)? {
+            // Destroying it would work, and silently drop the capture.
+            let (stream, context) = (Opaque(stream), context.clone());
+            deferred::defer(StreamKind::NAME, move || destroy_after_capture(stream, &context));
+            return Err(captured(stream.0));
+        }
         // Measured: it invalidates no capture and needs no context to be current.
         call::destroy(stream)
     }
+}
+
+fn is_captured(stream: CUstream) -> Outcome<bool> {
+    Ok(capture::stream_is_capturing(stream)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+fn captured(stream: CUstream) -> Failure {
+    Failure::misuse(
+        Misuse::State,
+        format!("stream {stream:p} is being captured; it is destroyed once the capture has ended"),
+    )
+}
+
+fn destroy_after_capture(stream: Opaque<CUstream>, _context: &Context) -> Outcome<Attempt> {
+    if is_captured(stream.0)? {
+        return Ok(Attempt::Wait);
+    }
+    call::destroy(stream.0).map(|()| Attempt::Done)
+}
+
+/// Whether a stream is being captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureStatus {
+    /// It is not.
+    None,
+    /// It is.
+    Active,
+    /// It is, and the capture has been invalidated: ending it returns an error, and no graph.
+    Invalidated,
 }
 
 /// How a stream is made.
@@ -89,6 +127,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a priority out of range; what the driver answers.
     pub fn create(context: &Context, options: &StreamOptions) -> Result<Stream> {
+        deferred::drain_if_any();
         let flags = u32::from(options.nonblocking);
         let raw = scope::create(
             context.raw(),
@@ -164,11 +203,26 @@ impl Stream {
         matches!(self.0.origin, Origin::Created(_))
     }
 
+    /// Whether it is being captured, and whether the capture is still good (`cuStreamIsCapturing`). Asking disturbs
+    /// no capture.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy default stream while another stream's capture involves it.
+    pub fn capture_status(&self) -> Result<CaptureStatus> {
+        Ok(match capture::stream_is_capturing(self.as_raw())? {
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => CaptureStatus::None,
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => CaptureStatus::Active,
+            _ => CaptureStatus::Invalidated,
+        })
+    }
+
     /// Gives up this share. If it is the last one the stream is destroyed, and the driver's answer returned. Work
     /// that is on it goes on.
     ///
     /// # Errors
     /// What the driver answers to the destruction; the handle is spent all the same.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) while it is being captured: it is then destroyed once the capture
+    /// has ended.
     pub fn close(self) -> Result<()> {
         match Arc::into_inner(self.0).map(|inner| inner.origin) {
             Some(Origin::Created(owned)) => Ok(owned.close()?),
@@ -204,6 +258,7 @@ impl Stream {
     /// What the driver answers, an earlier kernel's fault among it.
     #[inline]
     pub fn synchronize(&self) -> Result<()> {
+        deferred::drain_if_any();
         Ok(call::synchronize(self.as_raw())?)
     }
 

@@ -129,7 +129,7 @@ impl Memory {
     /// What is alive, by kind.
     pub fn census(&self) -> Vec<(&'static str, u64)> {
         let [plain, pooled, pinned] = self.counts;
-        let pools = self.pools.created.len() as u64;
+        let pools = self.pools.created().count() as u64;
         vec![("memory", plain), ("pooled_memory", pooled), ("pinned_memory", pinned), ("pool", pools)]
     }
 
@@ -140,7 +140,7 @@ impl Memory {
                 line(KINDS[kind], Handle(allocation.start), allocation.context);
             }
         }
-        self.pools.created.iter().for_each(|(handle, _)| line("pool", handle, Handle::NULL));
+        self.pools.created().for_each(|handle| line("pool", handle, Handle::NULL));
     }
 
     /// Bytes of a device in use.

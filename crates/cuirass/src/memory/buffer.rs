@@ -1,12 +1,16 @@
 //! Buffers, and what memory resources have in common.
 
 use crate::context::{Context, capture, scope};
+use crate::deferred::{self, Attempt};
 use crate::device::Device;
 use crate::memory::pool::DeviceMemoryResource;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
+use cuirass_call::graph::builder;
 use cuirass_call::memory::{buffer as call, pinned, pool};
 use cuirass_call::owner::{Kind, Owned};
+use cuirass_call::status::code;
+use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
@@ -95,14 +99,56 @@ impl Kind for Memory {
 }
 
 fn release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: Option<Stream>) -> Outcome<()> {
+    deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
-    let free = || capture::relaxed(|| pool::free_async(range.address, stream.as_raw()));
-    if stream.is_default() {
-        // A default stream is the current context's: the one it was allocated in, if that was noted.
-        let context = stream.bound_context().cloned().unwrap_or_else(|| resource.context().clone());
-        return scope::release(context.raw(), free);
+    match try_release_to_pool(range, resource, &stream)? {
+        Attempt::Done => Ok(()),
+        Attempt::Wait => {
+            let resource = resource.clone();
+            deferred::defer(Memory::NAME, move || try_release_to_pool(range, &resource, &stream));
+            Ok(())
+        }
     }
-    free()
+}
+
+/// Frees pooled memory in the order of a stream; not while that stream is being captured, nor on the legacy default
+/// stream while a capture involves it, where the driver refuses and the second would invalidate the capture.
+fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &Stream) -> Outcome<Attempt> {
+    let raw = stream.as_raw();
+    let free = || capture::relaxed(|| pool::free_async(range.address, raw));
+    if !stream.is_default() {
+        return match free() {
+            Err(failure) if failure.status() == Some(code::INVALID_VALUE) => match builder::stream_is_capturing(raw) {
+                Ok(status) if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {
+                    failure.answered();
+                    Ok(Attempt::Wait)
+                }
+                Ok(_not_captured) => Err(failure),
+                Err(asking) => Err(asking.attach_to(failure, "whether the stream is being captured is not known")),
+            },
+            result => result.map(|()| Attempt::Done),
+        };
+    }
+    // A default stream is the current context's: the one it was allocated in, if that was noted.
+    let context = stream.bound_context().unwrap_or_else(|| resource.context());
+    let mut attempt = Attempt::Done;
+    scope::release(context.raw(), || {
+        // Asking disturbs no capture; freeing would.
+        match builder::stream_is_capturing(raw) {
+            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => free(),
+            Ok(_captured) => {
+                attempt = Attempt::Wait;
+                Ok(())
+            }
+            Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
+                failure.answered();
+                attempt = Attempt::Wait;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    })?;
+    Ok(attempt)
 }
 
 impl Buffer {

@@ -1,6 +1,7 @@
 //! Memory pools: stream-ordered memory of a device.
 
 use crate::context::{Context, capture, scope};
+use crate::deferred;
 use crate::device::Device;
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::stream::Stream;
@@ -8,6 +9,7 @@ use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
 use cuirass_call::memory::pool as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
     CUmemoryPool,
@@ -154,7 +156,16 @@ impl DeviceMemoryResource {
         if stream.is_default() {
             return Ok(self.allocate_on_default(bytes, stream)?);
         }
-        let address = call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw())?;
+        deferred::drain_if_any();
+        let address = match call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw()) {
+            Err(failure) if failure.status() == Some(code::OUT_OF_MEMORY) && deferred::pending() > 0 => {
+                // Memory whose release waits may be what is missing.
+                failure.answered();
+                deferred::drain();
+                call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw())
+            }
+            result => result,
+        }?;
         Ok(Buffer::pooled(address, bytes, self.clone(), stream.clone()))
     }
 

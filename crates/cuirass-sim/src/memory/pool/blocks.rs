@@ -96,13 +96,13 @@ impl Blocks {
     }
 
     /// Gives a block back, free from a place in a stream on.
-    pub fn give(&mut self, start: u64, len: u64, after: Option<Dep>, reached: impl Fn(Dep) -> bool) {
+    pub fn give(&mut self, start: u64, len: u64, after: Option<Dep>) {
         let Some((chunk, _)) = self.chunks.range(..=start).next_back() else { return };
         let chunk = *chunk;
         if let Some(chunk) = self.chunks.get_mut(&chunk) {
             chunk.used -= len;
         }
-        let (mut start, mut block) = (start, Free { len, chunk, after: after.filter(|dep| !reached(*dep)).or(after) });
+        let (mut start, mut block) = (start, Free { len, chunk, after });
         if let Some((before, free)) = self.free.range(..start).next_back().map(|(at, free)| (*at, *free))
             && before + free.len == start
             && free.chunk == chunk
@@ -130,7 +130,7 @@ impl Blocks {
             if let Some(chunk) = self.chunks.get_mut(&free.chunk) {
                 // Counted as used for the moment that `give` takes it away again.
                 chunk.used += free.len;
-                self.give(start, free.len, None, |_| false);
+                self.give(start, free.len, None);
             }
         }
     }

@@ -1,0 +1,172 @@
+//! Copies of bytes in a row.
+
+use super::shaped::Layout;
+use super::{Expect, SMALL, Side, finish};
+use crate::c::Untyped;
+use crate::handle::Handle;
+use crate::host;
+use crate::state::{self, Guard, State};
+use crate::status::Answer;
+use crate::stream::{At, Submitted};
+use crate::task::{Failure, Job, NodeKind, Task};
+use cuirass_sys::cuda::{CUcontext, CUdeviceptr, CUstream};
+use std::any::Any;
+
+/// A copy of bytes, in a row or in rows and slices.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    /// Where to.
+    pub to: Side,
+    /// Where from.
+    pub from: Side,
+    /// How the bytes lie.
+    pub layout: Layout,
+    /// The bytes of the source, taken when the call was made.
+    staged: Option<Vec<u8>>,
+}
+
+impl Copy {
+    /// A copy that has been checked.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`
+    pub fn new(state: &State, to: (u64, Expect), from: (u64, Expect), layout: Layout) -> Answer<Self> {
+        let to = state.side(to.0, layout.to_extent()?, to.1)?;
+        let from = state.side(from.0, layout.from_extent()?, from.1)?;
+        Ok(Self { to, from, layout, staged: None })
+    }
+
+    fn in_a_row(&self) -> bool {
+        self.layout.height == 1 && self.layout.depth == 1
+    }
+}
+
+impl Task for Copy {
+    fn run(&self, _job: &Job) -> Result<(), Failure> {
+        let Layout { width, height, depth, .. } = self.layout;
+        let (to_extent, from_extent) = (self.layout.to_extent(), self.layout.from_extent());
+        let to = self.to.host(to_extent.unwrap_or(u64::MAX))?;
+        let from = match &self.staged {
+            Some(bytes) => bytes.as_ptr() as usize,
+            None => self.from.host(from_extent.unwrap_or(u64::MAX))?,
+        };
+        for slice in 0..depth {
+            for row in 0..height {
+                let to = to as u64 + slice * self.layout.to_slice + row * self.layout.to_pitch;
+                let from = from as u64 + slice * self.layout.from_slice + row * self.layout.from_pitch;
+                host::copy(to as usize, from as usize, width as usize);
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self) -> NodeKind {
+        NodeKind::Copy
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// When a copying call returns.
+#[derive(Clone, Copy as IsCopy, PartialEq, Eq, Debug)]
+pub(super) enum Returns {
+    /// Once it is done.
+    Done,
+    /// At once, except where memory that devices do not see takes part: then once that may be used again.
+    Early,
+}
+
+/// Puts a copy into a stream and waits as far as the call does.
+pub(super) fn send(state: &mut Guard, at: &At, mut task: Copy, returns: Returns) -> Answer {
+    state.not_lost(at.context)?;
+    let bytes = task.layout.bytes();
+    let captured = state.is_captured(at);
+    let mut wait = returns == Returns::Done;
+    if !captured && !wait {
+        if task.to.pageable {
+            wait = true;
+        } else if task.from.pageable {
+            if bytes <= SMALL && task.in_a_row() {
+                task.staged = Some(host::read(task.from.address as usize, bytes as usize));
+            } else {
+                wait = true;
+            }
+        }
+    }
+    let sent = state.submit_bytes(at, bytes, task)?;
+    match sent {
+        Submitted::Pending(_) if wait => finish(state, at, sent),
+        _ => Ok(()),
+    }
+}
+
+fn linear(raw: CUstream, to: (u64, Expect), from: (u64, Expect), bytes: usize, returns: Returns) -> Answer {
+    let mut state = state::lock()?;
+    let at = state.stream(raw)?;
+    state.not_lost(at.context)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let task = Copy::new(&state, to, from, Layout::linear(bytes as u64))?;
+    send(&mut state, &at, task, returns)
+}
+
+const LEGACY: CUstream = std::ptr::null_mut();
+
+fn device(address: CUdeviceptr) -> (u64, Expect) {
+    (address, Expect::Device)
+}
+
+fn host_side(pointer: Untyped) -> (u64, Expect) {
+    (pointer.address() as u64, Expect::Any)
+}
+
+fn any(address: CUdeviceptr) -> (u64, Expect) {
+    (address, Expect::Any)
+}
+
+pub fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Answer {
+    linear(LEGACY, any(to), any(from), bytes, Returns::Done)
+}
+
+pub fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Answer {
+    linear(stream, any(to), any(from), bytes, Returns::Early)
+}
+
+pub fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: Untyped, bytes: usize) -> Answer {
+    linear(LEGACY, device(to), host_side(from), bytes, Returns::Done)
+}
+
+pub fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: Untyped, bytes: usize, stream: CUstream) -> Answer {
+    linear(stream, device(to), host_side(from), bytes, Returns::Early)
+}
+
+pub fn cuMemcpyDtoH_v2(to: Untyped, from: CUdeviceptr, bytes: usize) -> Answer {
+    linear(LEGACY, host_side(to), device(from), bytes, Returns::Done)
+}
+
+pub fn cuMemcpyDtoHAsync_v2(to: Untyped, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Answer {
+    linear(stream, host_side(to), device(from), bytes, Returns::Early)
+}
+
+pub fn cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Answer {
+    linear(LEGACY, device(to), device(from), bytes, Returns::Early)
+}
+
+pub fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Answer {
+    linear(stream, device(to), device(from), bytes, Returns::Early)
+}
+
+/// Refuses contexts that are none.
+pub(in super::super) fn both(to: CUcontext, from: CUcontext) -> Answer {
+    let state = state::lock()?;
+    state.context(Handle::of(to))?;
+    state.context(Handle::of(from)).map(drop)
+}
+
+/// `cuMemcpyPeer` and `cuMemcpyPeerAsync`: one address space makes them plain copies.
+pub(in super::super) fn peer(raw: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Answer {
+    linear(raw, device(to), device(from), bytes, Returns::Early)
+}

@@ -1,0 +1,305 @@
+//! Memory pools: what they hold, and stream-ordered allocation from them. The calls are in the files beside this one.
+
+pub mod blocks;
+mod calls;
+mod graph;
+mod order;
+
+pub use calls::*;
+pub use graph::{gone, launched};
+pub use order::*;
+
+use super::live::LIVE;
+use super::{Allocation, GRAIN, Origin};
+use crate::handle::{Handle, Kind, Table};
+use crate::state::State;
+use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::stream::At;
+use crate::thread;
+use blocks::{Blocks, Rules, Taken};
+
+/// What a pool takes from its device at a time.
+pub const CHUNK: u64 = 32 << 20;
+/// What a chunk larger or smaller than [`CHUNK`] is a multiple of.
+const LARGE_PAGE: u64 = 2 << 20;
+
+/// Names a pool, also one that was destroyed while memory of it is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolKey(u32);
+
+/// What a pool is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The device that its memory is of; `None`: the host.
+    pub device: Option<usize>,
+    /// `CUmemAllocationHandleType` bits.
+    pub handle_types: u32,
+    /// The most that it may hold; 0: as much as there is.
+    pub max: u64,
+    /// Whether it came from another process.
+    pub imported: bool,
+}
+
+/// One pool.
+pub struct Pool {
+    /// What it is made of.
+    pub shape: Shape,
+    /// Its handle.
+    pub handle: Handle,
+    /// The devices that may touch its memory, a bit each.
+    pub access: u64,
+    blocks: Blocks,
+    rules: Rules,
+    follow_events: bool,
+    threshold: u64,
+    reserved: [u64; 2],
+    used: [u64; 2],
+    closed: bool,
+    default: bool,
+}
+
+/// All pools.
+pub struct Pools {
+    all: Vec<Option<Pool>>,
+    handles: Table<PoolKey>,
+    default_of: Vec<Option<Handle>>,
+    current_of: Vec<Option<Handle>>,
+    /// Whether some pool holds more than its threshold.
+    pub surplus: bool,
+    shared: Vec<(u64, PoolKey)>,
+}
+
+impl Pools {
+    /// None yet; default pools are made when they are asked for.
+    pub fn new(devices: usize) -> Self {
+        Self {
+            all: Vec::new(),
+            handles: Table::new(Kind::Pool),
+            default_of: vec![None; devices],
+            current_of: vec![None; devices],
+            surplus: false,
+            shared: Vec::new(),
+        }
+    }
+
+    /// A pool.
+    pub fn get(&self, key: PoolKey) -> Option<&Pool> {
+        self.all.get(key.0 as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, key: PoolKey) -> Option<&mut Pool> {
+        self.all.get_mut(key.0 as usize)?.as_mut()
+    }
+
+    /// The pool of a handle.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`
+    pub fn key(&self, handle: Handle) -> Answer<PoolKey> {
+        self.handles.get(handle, INVALID_VALUE).copied()
+    }
+
+    /// The pools that the program made and has not destroyed.
+    pub fn created(&self) -> impl Iterator<Item = Handle> {
+        let created = |(handle, key): (Handle, &PoolKey)| self.get(*key).is_some_and(|pool| !pool.default).then_some(handle);
+        self.handles.iter().filter_map(created)
+    }
+
+    fn add(&mut self, shape: Shape, default: bool) -> Answer<PoolKey> {
+        let slot = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
+        let key = PoolKey(u32::try_from(slot).or(Err(OUT_OF_MEMORY))?);
+        let handle = self.handles.insert(key)?;
+        let pool = Pool {
+            shape,
+            handle,
+            access: if shape.device.is_none() { u64::MAX } else { 0 },
+            blocks: Blocks::new(),
+            rules: Rules { opportunistic: true, internal: true },
+            follow_events: true,
+            threshold: 0,
+            reserved: [0; 2],
+            used: [0; 2],
+            closed: false,
+            default,
+        };
+        if slot == self.all.len() {
+            self.all.push(Some(pool));
+        } else {
+            self.all[slot] = Some(pool);
+        }
+        Ok(key)
+    }
+
+    /// A device's default pool.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` when there are no handles left.
+    pub fn default_of(&mut self, device: usize) -> Answer<Handle> {
+        if let Some(handle) = self.default_of[device] {
+            return Ok(handle);
+        }
+        let shape = Shape { device: Some(device), handle_types: 0, max: 0, imported: false };
+        let key = self.add(shape, true)?;
+        let handle = self.get(key).ok_or(INVALID_VALUE)?.handle;
+        self.default_of[device] = Some(handle);
+        Ok(handle)
+    }
+
+    /// The pool that `cuMemAllocAsync` takes from on a device.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` when there are no handles left.
+    pub fn current_of(&mut self, device: usize) -> Answer<Handle> {
+        match self.current_of[device].filter(|handle| self.handles.peek(*handle).is_some()) {
+            Some(handle) => Ok(handle),
+            None => self.default_of(device),
+        }
+    }
+}
+
+fn raise(mark: &mut [u64; 2], by: u64) {
+    mark[0] += by;
+    mark[1] = mark[1].max(mark[0]);
+}
+
+/// Makes a pool hold more: `len` bytes in one piece, usually out of a larger one.
+fn grow(state: &mut State, key: PoolKey, len: u64) -> Answer {
+    let pool = state.memory.pools.get(key).ok_or(INVALID_VALUE)?;
+    let (device, reserved) = (pool.shape.device, pool.reserved[0]);
+    let most = if pool.shape.max == 0 { u64::MAX } else { pool.shape.max.next_multiple_of(CHUNK) };
+    let wanted = len.checked_next_multiple_of(CHUNK).ok_or(OUT_OF_MEMORY)?;
+    let exact = len.checked_next_multiple_of(LARGE_PAGE).ok_or(OUT_OF_MEMORY)?;
+    for span in [wanted, exact] {
+        if reserved.checked_add(span).is_none_or(|total| total > most) {
+            continue;
+        }
+        let taken = match device {
+            Some(device) => state.take_device(device, span, LARGE_PAGE).map(|(start, _)| start),
+            None => state.memory.shared()?.take(span, LARGE_PAGE).ok_or(OUT_OF_MEMORY),
+        };
+        let Ok(start) = taken else { continue };
+        let pool = state.memory.pools.get_mut(key).ok_or(INVALID_VALUE)?;
+        pool.blocks.grow(start, span);
+        raise(&mut pool.reserved, span);
+        return Ok(());
+    }
+    Err(OUT_OF_MEMORY)
+}
+
+fn take(state: &mut State, key: PoolKey, span: u64, at: &At, wait: bool) -> Option<Taken> {
+    let (pools, engine) = (&mut state.memory.pools, &state.engine);
+    let pool = pools.get_mut(key)?;
+    pool.blocks.take(span, at.queue, pool.rules, wait, |dep| engine.reached(dep))
+}
+
+/// Allocates from a pool, for use in a stream's order.
+fn allocate(state: &mut State, key: PoolKey, len: u64, at: &At) -> Answer<u64> {
+    let span = len.checked_next_multiple_of(GRAIN).ok_or(OUT_OF_MEMORY)?;
+    let taken = match take(state, key, span, at, false) {
+        Some(taken) => taken,
+        None => match grow(state, key, span) {
+            Ok(()) => take(state, key, span, at, false).ok_or(OUT_OF_MEMORY)?,
+            // The last ways out: memory that the stream must wait for, then what other pools hold without need.
+            Err(refused) => match take(state, key, span, at, true) {
+                Some(taken) => taken,
+                None => {
+                    trim_all(state);
+                    grow(state, key, span).or(Err(refused))?;
+                    take(state, key, span, at, false).ok_or(refused)?
+                }
+            },
+        },
+    };
+    if let Some(dep) = taken.wait {
+        state.push(at.queue, &[dep], crate::task::Work::Nothing)?;
+    }
+    let pool = state.memory.pools.get_mut(key).ok_or(INVALID_VALUE)?;
+    raise(&mut pool.used, span);
+    let (device, access, start) = (pool.shape.device, pool.access, taken.start);
+    let host = match device {
+        Some(device) => state.arena(device)?.host_of(start),
+        None => start as usize,
+    };
+    let allocation = Allocation {
+        start,
+        len,
+        span,
+        device,
+        context: at.context,
+        origin: Origin::Pool(key),
+        id: state.memory.number(),
+        made: thread::place(),
+        since: Some(state.engine.tail(at.queue)),
+        sync_memops: false,
+    };
+    state.memory.enter(allocation, host, access, true);
+    Ok(start)
+}
+
+/// Gives memory back to its pool, free from a place in a stream on (none: now).
+fn give(state: &mut State, key: PoolKey, allocation: &Allocation, after: Option<crate::engine::Dep>) {
+    let Some(pool) = state.memory.pools.get_mut(key) else { return };
+    pool.blocks.give(allocation.start, allocation.span, after);
+    pool.used[0] -= allocation.span;
+    if pool.reserved[0] > pool.threshold || pool.closed {
+        state.memory.pools.surplus = true;
+    }
+}
+
+/// The context that pool memory was allocated in has ended.
+pub fn ended(state: &mut State, key: PoolKey, start: u64) {
+    let Some(allocation) = state.memory.strike(start) else { return };
+    LIVE.remove(start, allocation.id);
+    give(state, key, &allocation, None);
+}
+
+/// Makes every pool give back what it holds above its threshold.
+pub fn trim(state: &mut State) {
+    graph::sweep(state);
+    for slot in 0..state.memory.pools.all.len() {
+        let key = PoolKey(slot as u32);
+        let keep = state.memory.pools.get(key).map_or(0, |pool| if pool.closed { 0 } else { pool.threshold });
+        trim_one(state, key, keep);
+    }
+    let surplus = |pool: &Pool| pool.closed || pool.reserved[0] > pool.threshold;
+    let pools = &mut state.memory.pools;
+    // What is still in use is looked at again once it is freed.
+    pools.surplus = pools.all.iter().flatten().any(|pool| surplus(pool) && pool.blocks.unused());
+}
+
+fn trim_all(state: &mut State) {
+    for slot in 0..state.memory.pools.all.len() {
+        trim_one(state, PoolKey(slot as u32), 0);
+    }
+}
+
+/// Makes a pool give back free memory until it holds no more than `keep`.
+fn trim_one(state: &mut State, key: PoolKey, keep: u64) {
+    let (pools, engine) = (&mut state.memory.pools, &state.engine);
+    let Some(pool) = pools.get_mut(key) else { return };
+    if pool.reserved[0] <= keep && !pool.closed {
+        return;
+    }
+    pool.blocks.settle(|dep| engine.reached(dep));
+    let mut given = Vec::new();
+    while pool.reserved[0] > keep {
+        let Some((start, len)) = pool.blocks.shrink() else { break };
+        pool.reserved[0] -= len;
+        given.push((start, len));
+    }
+    let (device, gone) = (pool.shape.device, pool.closed && pool.reserved[0] == 0);
+    if gone {
+        pools.all[key.0 as usize] = None;
+        pools.shared.retain(|(_, shared)| *shared != key);
+    }
+    for (start, len) in given {
+        match device {
+            Some(device) => state.give_device(device, start, len),
+            None => {
+                if let Ok(arena) = state.memory.shared() {
+                    arena.give(start, len);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Nothing that cuirass does on its own disturbs a capture, whoever started it; here raw driver calls did.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use cuirass::memory::{
+    DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,
+    SynchronousMemoryResource,
+};
+use cuirass::raw::CUstreamCaptureMode;
+use cuirass::{
+    CaptureStatus, Device, ErrorKind, EventOptions, Program, ProgramOptions, Stream, StreamOptions, drain,
+    pending_releases,
+};
+use cuirass_call::graph::{builder, definition};
+use cuirass_testkit as testkit;
+
+const MODES: [CUstreamCaptureMode; 3] = [
+    CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+    CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+];
+
+fn device() -> Device {
+    Device::new(0).unwrap()
+}
+
+fn stream() -> Stream {
+    device().create_stream(&StreamOptions::default()).unwrap()
+}
+
+/// Runs `body` while a stream is being captured in each mode, on the same thread or another; the capture must end
+/// well.
+fn during_captures(body: impl Fn(&Stream) + Sync) {
+    for mode in MODES {
+        for other_thread in [false, true] {
+            let stream = stream();
+            builder::stream_begin_capture(stream.as_raw(), mode).unwrap();
+            if other_thread {
+                std::thread::scope(|scope| scope.spawn(|| body(&stream)).join()).unwrap();
+            } else {
+                body(&stream);
+            }
+            assert_eq!(stream.capture_status().unwrap(), CaptureStatus::Active, "mode {}, {other_thread}", mode.0);
+            let graph = builder::stream_end_capture(stream.as_raw()).unwrap();
+            assert!(!graph.is_null());
+            definition::destroy(graph).unwrap();
+            stream.synchronize().unwrap();
+            assert_eq!(pending_releases(), 0);
+        }
+    }
+}
+
+#[test]
+fn releases_of_every_kind_leave_a_capture_alone() {
+    let alone = testkit::alone();
+    let source = "extern \"C\" __global__ void k() {}";
+    during_captures(|captured| {
+        let other = stream();
+        // What is released is made in a relaxed scope, as the user's own calls in a capture have to be.
+        let things = relaxed(|| {
+            let pool = DeviceMemoryResource::create(device(), &DeviceMemoryResourceOptions::default()).unwrap();
+            let pooled = pool.allocate(256, &other).unwrap();
+            let synchronous = SynchronousMemoryResource::new(device()).unwrap().allocate(256, &other).unwrap();
+            let pinned = LegacyPinnedMemoryResource.allocate(256, &other).unwrap();
+            let code = Program::new(source, &ProgramOptions::for_device(device()).unwrap()).unwrap();
+            let kernel = code.compile_to_cubin().unwrap().kernel("k").unwrap();
+            (pool, pooled, synchronous, pinned, kernel)
+        });
+        let event = device().create_event(&EventOptions::default()).unwrap();
+        drop(things);
+        drop(event);
+        drop(other);
+        assert_eq!(captured.capture_status().unwrap(), CaptureStatus::Active);
+    });
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+fn relaxed<T>(body: impl FnOnce() -> T) -> T {
+    use cuirass_call::driver::thread_exchange_stream_capture_mode as exchange;
+    let previous = exchange(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
+    let result = body();
+    exchange(previous).unwrap();
+    result
+}
+
+#[test]
+fn the_default_pool_is_found_without_disturbing_a_capture() {
+    let _alone = testkit::alone();
+    during_captures(|_captured| {
+        device().release_primary_context().unwrap();
+        device().memory_resource().unwrap();
+    });
+}
+
+#[test]
+fn memory_of_the_captured_stream_waits_until_the_capture_has_ended() {
+    let alone = testkit::alone();
+    for mode in MODES {
+        let stream = stream();
+        let buffer = device().memory_resource().unwrap().allocate(256, &stream).unwrap();
+        builder::stream_begin_capture(stream.as_raw(), mode).unwrap();
+        drop(buffer);
+        assert_eq!(pending_releases(), 1);
+        assert_eq!(drain(), 1, "it waits as long as the capture goes on");
+        assert_eq!(stream.capture_status().unwrap(), CaptureStatus::Active);
+        definition::destroy(builder::stream_end_capture(stream.as_raw()).unwrap()).unwrap();
+        // Any creation, release or synchronisation tries again.
+        stream.synchronize().unwrap();
+        assert_eq!(pending_releases(), 0);
+    }
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+#[test]
+fn memory_of_the_legacy_stream_waits_while_a_capture_involves_it() {
+    let alone = testkit::alone();
+    for mode in MODES {
+        let blocking = device().create_stream(&StreamOptions { nonblocking: false, priority: None }).unwrap();
+        device().set_current().unwrap();
+        let buffer = device().memory_resource().unwrap().allocate(256, &Stream::legacy_default()).unwrap();
+        builder::stream_begin_capture(blocking.as_raw(), mode).unwrap();
+        buffer.close().unwrap();
+        assert_eq!(pending_releases(), 1);
+        assert_eq!(blocking.capture_status().unwrap(), CaptureStatus::Active);
+        definition::destroy(builder::stream_end_capture(blocking.as_raw()).unwrap()).unwrap();
+        assert_eq!(drain(), 0);
+    }
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+#[test]
+fn a_stream_that_is_being_captured_is_kept_until_the_capture_has_ended() {
+    let alone = testkit::alone();
+    for mode in MODES {
+        let stream = stream();
+        let raw = stream.as_raw();
+        builder::stream_begin_capture(raw, mode).unwrap();
+        drop(stream);
+        let reports = alone.reports();
+        let [report] = reports.as_slice() else { panic!("one report: {reports:?}") };
+        assert!(report.contains("is being captured") && report.contains("releasing a stream"), "{report}");
+        assert_eq!(pending_releases(), 1);
+        definition::destroy(builder::stream_end_capture(raw).unwrap()).unwrap();
+        assert_eq!(drain(), 0);
+    }
+    let stream = stream();
+    let raw = stream.as_raw();
+    builder::stream_begin_capture(raw, MODES[0]).unwrap();
+    assert_eq!(stream.close().unwrap_err().kind(), ErrorKind::State);
+    definition::destroy(builder::stream_end_capture(raw).unwrap()).unwrap();
+    assert_eq!(drain(), 0);
+}
+
+#[test]
+fn what_a_capture_forbids_says_so() {
+    let _alone = testkit::alone();
+    let (captured, other) = (stream(), stream());
+    let pool = device().memory_resource().unwrap();
+    builder::stream_begin_capture(captured.as_raw(), MODES[0]).unwrap();
+    let error = pool.allocate(256, &other).unwrap_err();
+    assert_eq!((error.code(), error.call()), (Some(900), "cuMemAllocFromPoolAsync"));
+    assert!(error.notes().iter().any(|note| note.contains("capture in progress forbids this call")), "{error}");
+    assert_eq!(captured.capture_status().unwrap(), CaptureStatus::Invalidated);
+    assert_eq!(builder::stream_end_capture(captured.as_raw()).unwrap_err().raise().code(), Some(901));
+    captured.synchronize().unwrap();
+}

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# The tests, the demo and the benchmarks on a machine with a GPU.
+#
+#   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU)
+#   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust python demo ops bench (all by default)
+#
+# The machine with the GPU needs Python 3.11+ with numpy and pytest, gcc and CUDA 13's toolkit; no Rust.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+PACK=.build/gpu
+
+pack() {
+  set -e
+  make --no-print-directory setup
+  rm -rf "$PACK" && mkdir -p "$PACK/tests" "$PACK/wheel"
+  cargo build --quiet --profile gpu -p cuirass-sim-libs -p cuirass-bench-native
+  cp target/gpu/libcuda.so "$PACK/libcuda.so.1"
+  cp target/gpu/libcuirass_native.so "$PACK/"
+  cargo test --quiet --profile gpu -p cuirass --no-run --message-format=json |
+    .venv/bin/python -c 'import json, shutil, sys
+for line in sys.stdin:
+    row = json.loads(line)
+    if row.get("executable") and row["target"]["kind"] == ["test"]:
+        shutil.copy(row["executable"], sys.argv[1] + "/tests/" + row["target"]["name"])' "$PACK"
+  cargo build --quiet --profile gpu -p cuirass --example demo
+  cp target/gpu/examples/demo "$PACK/demo"
+  if cargo build --quiet --release --manifest-path benches/cudarc/Cargo.toml --target-dir target/cudarc; then
+    cp target/cudarc/release/libcudarc_native.so "$PACK/"
+  fi
+  mkdir -p python/cuirass/_sim
+  cp target/gpu/libcuda.so python/cuirass/_sim/libcuda.so.1
+  ln -sfn libcuda.so.1 python/cuirass/_sim/libcuda.so
+  .venv/bin/maturin build --quiet --profile gpu --out "$PACK/wheel"
+  du -sh "$PACK"
+}
+
+declare -a TABLE=()
+row() { TABLE+=("$(printf '%-28s %s' "$1" "$2")"); }
+
+find_nvrtc() {
+  python3 - <<'PY'
+import glob, os, site, sysconfig
+places = [sysconfig.get_paths()["purelib"], *site.getsitepackages()]
+found = [p for s in places for p in glob.glob(os.path.join(s, "nvidia/cu13/lib/libnvrtc.so.13"))]
+found += glob.glob("/usr/local/cuda*/lib64/libnvrtc.so.13")
+print(found[0] if found else "")
+PY
+}
+
+run_rust() {
+  local test out
+  for test in "$PACK"/tests/*; do
+    out=$(timeout 240 "$test" --test-threads=1 2>&1)
+    local code=$?
+    [ $code -eq 0 ] || echo "$out" | tail -40
+    row "rust $(basename "$test")" "$(echo "$out" | grep -E '^(test result|gauntlet):' | tail -1 | cut -c1-90) [$code]"
+  done
+}
+
+run_python() {
+  local out code
+  out=$(timeout 400 python3 -m pytest -q -p no:cacheprovider python/tests 2>&1)
+  code=$?
+  [ $code -eq 0 ] || echo "$out" | tail -60
+  row "python tests" "$(echo "$out" | tail -1) [$code]"
+}
+
+run_demo() {
+  local code
+  "$PACK/demo" gpu; code=$?
+  row "demo, Rust" "exit $code"
+  python3 -m cuirass demo --driver gpu; code=$?
+  row "demo, Python" "exit $code"
+}
+
+run_ops() {
+  local code
+  timeout 300 python3 crates/cuirass-ptx/tests/ops/record.py --out "${OUT:-.}/expected.jsonl"; code=$?
+  row "PTX oracle" "exit $code, $(wc -l < "${OUT:-.}/expected.jsonl" 2>/dev/null) rows"
+}
+
+run_bench() {
+  local contenders=(c="$PACK/floor.so" cuirass-rs="$PACK/libcuirass_native.so" cuirass cuda.core cupy)
+  gcc -O2 -shared -fPIC -I/usr/local/cuda/include benches/floor.c -o "$PACK/floor.so" -L/usr/local/cuda/lib64/stubs -lcuda
+  [ -f "$PACK/libcudarc_native.so" ] && contenders+=(cudarc="$PACK/libcudarc_native.so")
+  timeout 300 python3 benches/bench.py "${contenders[@]}" --json "${OUT:-.}/bench.json" 2>&1 | tee "${OUT:-.}/bench.txt"
+  row "benchmark" "exit ${PIPESTATUS[0]}, ${OUT:-.}/bench.txt"
+}
+
+case "${1:-run}" in
+  pack) pack ;;
+  run)
+    shift || true
+    python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site "$PACK"/wheel/*.whl
+    export PYTHONPATH=/tmp/site CUIRASS_DRIVER=gpu PYTHONUNBUFFERED=1
+    CUIRASS_NVRTC=$(find_nvrtc) && export CUIRASS_NVRTC
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    for step in ${@:-rust python demo ops bench}; do "run_$step"; done
+    printf '\n%s\n' "${TABLE[@]}"
+    ! printf '%s\n' "${TABLE[@]}" | grep -qE '\[[1-9]|exit [1-9]'
+    ;;
+  *) sed -n 2,7p "$0"; exit 2 ;;
+esac
