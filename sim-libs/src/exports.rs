@@ -406,26 +406,32 @@ pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuCtxDisablePeerAccess`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
-    gate::not_simulated(&EXPORTS[35])
+    gate::call(&EXPORTS[35], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::peer::cuCtxDisablePeerAccess(FromC::from_c(peerContext)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxEnablePeerAccess`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: ::std::os::raw::c_uint) -> CUresult {
-    gate::not_simulated(&EXPORTS[36])
+    gate::call(&EXPORTS[36], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::peer::cuCtxEnablePeerAccess(FromC::from_c(peerContext), FromC::from_c(Flags)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxFromGreenCtx`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult {
-    gate::not_simulated(&EXPORTS[37])
+    gate::call(&EXPORTS[37], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::green::cuCtxFromGreenCtx(FromC::from_c(pContext), FromC::from_c(hCtx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetApiVersion`.
@@ -460,14 +466,18 @@ pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetDevResource`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevResource(
     hCtx: CUcontext,
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[41])
+    gate::call(&EXPORTS[41], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::green::cuCtxGetDevResource(FromC::from_c(hCtx), FromC::from_c(resource), FromC::from_c(type_))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxGetDevice`.
@@ -711,14 +721,22 @@ pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore)
 /// # Safety
 /// As `cuda.h` says of `cuDevResourceGenerateDesc`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevResourceGenerateDesc(
     phDesc: *mut CUdevResourceDesc,
     resources: *mut CUdevResource,
     nbResources: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[66])
+    gate::call(&EXPORTS[66], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::green::cuDevResourceGenerateDesc(
+                FromC::from_c(phDesc),
+                FromC::from_c(resources),
+                FromC::from_c(nbResources),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevSmResourceSplit`.
@@ -738,7 +756,6 @@ pub unsafe extern "C" fn cuDevSmResourceSplit(
 /// # Safety
 /// As `cuda.h` says of `cuDevSmResourceSplitByCount`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevSmResourceSplitByCount(
     result: *mut CUdevResource,
@@ -748,19 +765,39 @@ pub unsafe extern "C" fn cuDevSmResourceSplitByCount(
     flags: ::std::os::raw::c_uint,
     minCount: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[68])
+    gate::call(&EXPORTS[68], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::green::cuDevSmResourceSplitByCount(
+                FromC::from_c(result),
+                FromC::from_c(nbGroups),
+                FromC::from_c(input),
+                FromC::from_c(remainder),
+                FromC::from_c(flags),
+                FromC::from_c(minCount),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceCanAccessPeer`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceCanAccessPeer(
     canAccessPeer: *mut ::std::os::raw::c_int,
     dev: CUdevice,
     peerDev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[69])
+    gate::call(&EXPORTS[69], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::peer::cuDeviceCanAccessPeer(
+                FromC::from_c(canAccessPeer),
+                FromC::from_c(dev),
+                FromC::from_c(peerDev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceComputeCapability`.
@@ -864,26 +901,42 @@ pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, 
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetDevResource`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetDevResource(
     device: CUdevice,
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[78])
+    gate::call(&EXPORTS[78], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::green::cuDeviceGetDevResource(
+                FromC::from_c(device),
+                FromC::from_c(resource),
+                FromC::from_c(type_),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetExecAffinitySupport`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetExecAffinitySupport(
     pi: *mut ::std::os::raw::c_int,
     type_: CUexecAffinityType,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[79])
+    gate::call(&EXPORTS[79], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::device::cuDeviceGetExecAffinitySupport(
+                FromC::from_c(pi),
+                FromC::from_c(type_),
+                FromC::from_c(dev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetFabricClusterUuid`.
@@ -987,7 +1040,6 @@ pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetP2PAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
     value: *mut ::std::os::raw::c_int,
@@ -995,7 +1047,17 @@ pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
     srcDevice: CUdevice,
     dstDevice: CUdevice,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[88])
+    gate::call(&EXPORTS[88], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::peer::cuDeviceGetP2PAttribute(
+                FromC::from_c(value),
+                FromC::from_c(attrib),
+                FromC::from_c(srcDevice),
+                FromC::from_c(dstDevice),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetPCIBusId`.
@@ -1016,10 +1078,12 @@ pub unsafe extern "C" fn cuDeviceGetPCIBusId(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetProperties`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
-    gate::not_simulated(&EXPORTS[90])
+    gate::call(&EXPORTS[90], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::device::cuDeviceGetProperties(FromC::from_c(prop), FromC::from_c(dev)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetTexture1DLinearMaxWidth`.
@@ -1391,43 +1455,52 @@ pub unsafe extern "C" fn cuFlushGPUDirectRDMAWrites(
 /// # Safety
 /// As `cuda.h` says of `cuFuncGetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetAttribute(
     pi: *mut ::std::os::raw::c_int,
     attrib: CUfunction_attribute,
     hfunc: CUfunction,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[123])
+    gate::call(&EXPORTS[123], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuFuncGetAttribute(FromC::from_c(pi), FromC::from_c(attrib), FromC::from_c(hfunc))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncGetModule`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
-    gate::not_simulated(&EXPORTS[124])
+    gate::call(&EXPORTS[124], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuFuncGetModule(FromC::from_c(hmod), FromC::from_c(hfunc)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncGetName`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetName(name: *mut *const ::std::os::raw::c_char, hfunc: CUfunction) -> CUresult {
-    gate::not_simulated(&EXPORTS[125])
+    gate::call(&EXPORTS[125], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuFuncGetName(FromC::from_c(name), FromC::from_c(hfunc)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncGetParamCount`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetParamCount(func: CUfunction, paramCount: *mut usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[126])
+    gate::call(&EXPORTS[126], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuFuncGetParamCount(FromC::from_c(func), FromC::from_c(paramCount)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncGetParamInfo`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetParamInfo(
     func: CUfunction,
@@ -1435,35 +1508,53 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[127])
+    gate::call(&EXPORTS[127], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuFuncGetParamInfo(
+                FromC::from_c(func),
+                FromC::from_c(paramIndex),
+                FromC::from_c(paramOffset),
+                FromC::from_c(paramSize),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncIsLoaded`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> CUresult {
-    gate::not_simulated(&EXPORTS[128])
+    gate::call(&EXPORTS[128], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuFuncIsLoaded(FromC::from_c(state), FromC::from_c(function)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncLoad`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
-    gate::not_simulated(&EXPORTS[129])
+    gate::call(&EXPORTS[129], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuFuncLoad(FromC::from_c(function)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncSetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetAttribute(
     hfunc: CUfunction,
     attrib: CUfunction_attribute,
     value: ::std::os::raw::c_int,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[130])
+    gate::call(&EXPORTS[130], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuFuncSetAttribute(FromC::from_c(hfunc), FromC::from_c(attrib), FromC::from_c(value))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncSetBlockShape`.
@@ -1481,18 +1572,22 @@ pub unsafe extern "C" fn cuFuncSetBlockShape(
 /// # Safety
 /// As `cuda.h` says of `cuFuncSetCacheConfig`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
-    gate::not_simulated(&EXPORTS[132])
+    gate::call(&EXPORTS[132], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuFuncSetCacheConfig(FromC::from_c(hfunc), FromC::from_c(config)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncSetSharedMemConfig`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
-    gate::not_simulated(&EXPORTS[133])
+    gate::call(&EXPORTS[133], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuFuncSetSharedMemConfig(FromC::from_c(hfunc), FromC::from_c(config)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuFuncSetSharedSize`.
@@ -1792,7 +1887,6 @@ pub unsafe extern "C" fn cuGraphAddHostNode(
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddKernelNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddKernelNode(
     phGraphNode: *mut CUgraphNode,
@@ -1801,12 +1895,22 @@ pub unsafe extern "C" fn cuGraphAddKernelNode(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[150])
+    gate::call(&EXPORTS[150], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddKernelNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddKernelNode_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
     phGraphNode: *mut CUgraphNode,
@@ -1815,7 +1919,18 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[151])
+    gate::call(&EXPORTS[151], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddKernelNode_v2(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddMemAllocNode`.
@@ -1848,7 +1963,6 @@ pub unsafe extern "C" fn cuGraphAddMemFreeNode(
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddMemcpyNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddMemcpyNode(
     phGraphNode: *mut CUgraphNode,
@@ -1858,12 +1972,23 @@ pub unsafe extern "C" fn cuGraphAddMemcpyNode(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[154])
+    gate::call(&EXPORTS[154], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddMemcpyNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(copyParams),
+                FromC::from_c(ctx),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddMemsetNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddMemsetNode(
     phGraphNode: *mut CUgraphNode,
@@ -1873,12 +1998,23 @@ pub unsafe extern "C" fn cuGraphAddMemsetNode(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[155])
+    gate::call(&EXPORTS[155], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddMemsetNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(memsetParams),
+                FromC::from_c(ctx),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddNode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddNode(
     phGraphNode: *mut CUgraphNode,
@@ -1887,12 +2023,22 @@ pub unsafe extern "C" fn cuGraphAddNode(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[156])
+    gate::call(&EXPORTS[156], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddNode(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(numDependencies),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddNode_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddNode_v2(
     phGraphNode: *mut CUgraphNode,
@@ -1902,7 +2048,19 @@ pub unsafe extern "C" fn cuGraphAddNode_v2(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[157])
+    gate::call(&EXPORTS[157], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphAddNode_v2(
+                FromC::from_c(phGraphNode),
+                FromC::from_c(hGraph),
+                FromC::from_c(dependencies),
+                FromC::from_c(dependencyData),
+                FromC::from_c(numDependencies),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphAddNode_v3`.
@@ -2210,31 +2368,46 @@ pub unsafe extern "C" fn cuGraphExecHostNodeSetParams(
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecKernelNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[182])
+    gate::call(&EXPORTS[182], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecKernelNodeSetParams(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecKernelNodeSetParams_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[183])
+    gate::call(&EXPORTS[183], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecKernelNodeSetParams_v2(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecMemcpyNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecMemcpyNodeSetParams(
     hGraphExec: CUgraphExec,
@@ -2242,12 +2415,21 @@ pub unsafe extern "C" fn cuGraphExecMemcpyNodeSetParams(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[184])
+    gate::call(&EXPORTS[184], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecMemcpyNodeSetParams(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(copyParams),
+                FromC::from_c(ctx),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecMemsetNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecMemsetNodeSetParams(
     hGraphExec: CUgraphExec,
@@ -2255,19 +2437,37 @@ pub unsafe extern "C" fn cuGraphExecMemsetNodeSetParams(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[185])
+    gate::call(&EXPORTS[185], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecMemsetNodeSetParams(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(memsetParams),
+                FromC::from_c(ctx),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecNodeSetParams(
     hGraphExec: CUgraphExec,
     hNode: CUgraphNode,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[186])
+    gate::call(&EXPORTS[186], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::exec::cuGraphExecNodeSetParams(
+                FromC::from_c(hGraphExec),
+                FromC::from_c(hNode),
+                FromC::from_c(nodeParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphExecUpdate`.
@@ -2582,24 +2782,30 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
 /// # Safety
 /// As `cuda.h` says of `cuGraphKernelNodeGetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphKernelNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[206])
+    gate::call(&EXPORTS[206], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphKernelNodeGetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphKernelNodeGetParams_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[207])
+    gate::call(&EXPORTS[207], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphKernelNodeGetParams_v2(FromC::from_c(hNode), FromC::from_c(nodeParams))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphKernelNodeSetAttribute`.
@@ -2616,24 +2822,30 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
 /// # Safety
 /// As `cuda.h` says of `cuGraphKernelNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphKernelNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[209])
+    gate::call(&EXPORTS[209], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphKernelNodeSetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphKernelNodeSetParams_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[210])
+    gate::call(&EXPORTS[210], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphKernelNodeSetParams_v2(FromC::from_c(hNode), FromC::from_c(nodeParams))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphLaunch`.
@@ -2648,59 +2860,73 @@ pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -
 /// # Safety
 /// As `cuda.h` says of `cuGraphMemAllocNodeGetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemAllocNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[212])
+    gate::call(&EXPORTS[212], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphMemAllocNodeGetParams(FromC::from_c(hNode), FromC::from_c(params_out))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphMemFreeNodeGetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) -> CUresult {
-    gate::not_simulated(&EXPORTS[213])
+    gate::call(&EXPORTS[213], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphMemFreeNodeGetParams(FromC::from_c(hNode), FromC::from_c(dptr_out)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphMemcpyNodeGetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) -> CUresult {
-    gate::not_simulated(&EXPORTS[214])
+    gate::call(&EXPORTS[214], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphMemcpyNodeGetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphMemcpyNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) -> CUresult {
-    gate::not_simulated(&EXPORTS[215])
+    gate::call(&EXPORTS[215], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphMemcpyNodeSetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphMemsetNodeGetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemsetNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[216])
+    gate::call(&EXPORTS[216], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphMemsetNodeGetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphMemsetNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemsetNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[217])
+    gate::call(&EXPORTS[217], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphMemsetNodeSetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeFindInClone`.
@@ -2894,10 +3120,12 @@ pub unsafe extern "C" fn cuGraphNodeSetEnabled(
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeSetParams`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams) -> CUresult {
-    gate::not_simulated(&EXPORTS[230])
+    gate::call(&EXPORTS[230], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::graph::node::cuGraphNodeSetParams(FromC::from_c(hNode), FromC::from_c(nodeParams)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphNodeSetParams_v2`.
@@ -3110,7 +3338,6 @@ pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResour
 /// # Safety
 /// As `cuda.h` says of `cuGreenCtxCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxCreate(
     phCtx: *mut CUgreenCtx,
@@ -3118,51 +3345,74 @@ pub unsafe extern "C" fn cuGreenCtxCreate(
     dev: CUdevice,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[246])
+    gate::call(&EXPORTS[246], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::green::cuGreenCtxCreate(
+                FromC::from_c(phCtx),
+                FromC::from_c(desc),
+                FromC::from_c(dev),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGreenCtxDestroy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
-    gate::not_simulated(&EXPORTS[247])
+    gate::call(&EXPORTS[247], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::green::cuGreenCtxDestroy(FromC::from_c(hCtx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGreenCtxGetDevResource`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxGetDevResource(
     hCtx: CUgreenCtx,
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[248])
+    gate::call(&EXPORTS[248], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::green::cuGreenCtxGetDevResource(
+                FromC::from_c(hCtx),
+                FromC::from_c(resource),
+                FromC::from_c(type_),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGreenCtxGetId`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxGetId(
     greenCtx: CUgreenCtx,
     greenCtxId: *mut ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[249])
+    gate::call(&EXPORTS[249], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::green::cuGreenCtxGetId(FromC::from_c(greenCtx), FromC::from_c(greenCtxId)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGreenCtxRecordEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
-    gate::not_simulated(&EXPORTS[250])
+    gate::call(&EXPORTS[250], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::green::cuGreenCtxRecordEvent(FromC::from_c(hCtx), FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGreenCtxStreamCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxStreamCreate(
     phStream: *mut CUstream,
@@ -3170,15 +3420,27 @@ pub unsafe extern "C" fn cuGreenCtxStreamCreate(
     flags: ::std::os::raw::c_uint,
     priority: ::std::os::raw::c_int,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[251])
+    gate::call(&EXPORTS[251], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::green::cuGreenCtxStreamCreate(
+                FromC::from_c(phStream),
+                FromC::from_c(greenCtx),
+                FromC::from_c(flags),
+                FromC::from_c(priority),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGreenCtxWaitEvent`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
-    gate::not_simulated(&EXPORTS[252])
+    gate::call(&EXPORTS[252], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::green::cuGreenCtxWaitEvent(FromC::from_c(hCtx), FromC::from_c(hEvent)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuImportExternalMemory`.
@@ -3275,7 +3537,6 @@ pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
 /// # Safety
 /// As `cuda.h` says of `cuKernelGetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetAttribute(
     pi: *mut ::std::os::raw::c_int,
@@ -3283,44 +3544,61 @@ pub unsafe extern "C" fn cuKernelGetAttribute(
     kernel: CUkernel,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[262])
+    gate::call(&EXPORTS[262], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuKernelGetAttribute(
+                FromC::from_c(pi),
+                FromC::from_c(attrib),
+                FromC::from_c(kernel),
+                FromC::from_c(dev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuKernelGetFunction`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult {
-    gate::not_simulated(&EXPORTS[263])
+    gate::call(&EXPORTS[263], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuKernelGetFunction(FromC::from_c(pFunc), FromC::from_c(kernel)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuKernelGetLibrary`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
-    gate::not_simulated(&EXPORTS[264])
+    gate::call(&EXPORTS[264], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuKernelGetLibrary(FromC::from_c(pLib), FromC::from_c(kernel)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuKernelGetName`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetName(name: *mut *const ::std::os::raw::c_char, hfunc: CUkernel) -> CUresult {
-    gate::not_simulated(&EXPORTS[265])
+    gate::call(&EXPORTS[265], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuKernelGetName(FromC::from_c(name), FromC::from_c(hfunc)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuKernelGetParamCount`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetParamCount(kernel: CUkernel, paramCount: *mut usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[266])
+    gate::call(&EXPORTS[266], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuKernelGetParamCount(FromC::from_c(kernel), FromC::from_c(paramCount)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuKernelGetParamInfo`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetParamInfo(
     kernel: CUkernel,
@@ -3328,12 +3606,21 @@ pub unsafe extern "C" fn cuKernelGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[267])
+    gate::call(&EXPORTS[267], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuKernelGetParamInfo(
+                FromC::from_c(kernel),
+                FromC::from_c(paramIndex),
+                FromC::from_c(paramOffset),
+                FromC::from_c(paramSize),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuKernelSetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelSetAttribute(
     attrib: CUfunction_attribute,
@@ -3341,15 +3628,33 @@ pub unsafe extern "C" fn cuKernelSetAttribute(
     kernel: CUkernel,
     dev: CUdevice,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[268])
+    gate::call(&EXPORTS[268], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuKernelSetAttribute(
+                FromC::from_c(attrib),
+                FromC::from_c(val),
+                FromC::from_c(kernel),
+                FromC::from_c(dev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuKernelSetCacheConfig`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) -> CUresult {
-    gate::not_simulated(&EXPORTS[269])
+    gate::call(&EXPORTS[269], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuKernelSetCacheConfig(
+                FromC::from_c(kernel),
+                FromC::from_c(config),
+                FromC::from_c(dev),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLaunch`.
@@ -3362,7 +3667,6 @@ pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuLaunchCooperativeKernel`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchCooperativeKernel(
     f: CUfunction,
@@ -3376,7 +3680,23 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel(
     hStream: CUstream,
     kernelParams: *mut *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[271])
+    gate::call(&EXPORTS[271], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuLaunchCooperativeKernel(
+                FromC::from_c(f),
+                FromC::from_c(gridDimX),
+                FromC::from_c(gridDimY),
+                FromC::from_c(gridDimZ),
+                FromC::from_c(blockDimX),
+                FromC::from_c(blockDimY),
+                FromC::from_c(blockDimZ),
+                FromC::from_c(sharedMemBytes),
+                FromC::from_c(hStream),
+                FromC::from_c(kernelParams),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLaunchCooperativeKernelMultiDevice`.
@@ -3456,7 +3776,6 @@ pub unsafe extern "C" fn cuLaunchHostFunc_v2(
 /// # Safety
 /// As `cuda.h` says of `cuLaunchKernel`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
     f: CUfunction,
@@ -3471,12 +3790,28 @@ pub unsafe extern "C" fn cuLaunchKernel(
     kernelParams: *mut *mut ::std::os::raw::c_void,
     extra: *mut *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[277])
+    gate::call(&EXPORTS[277], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuLaunchKernel(
+                FromC::from_c(f),
+                FromC::from_c(gridDimX),
+                FromC::from_c(gridDimY),
+                FromC::from_c(gridDimZ),
+                FromC::from_c(blockDimX),
+                FromC::from_c(blockDimY),
+                FromC::from_c(blockDimZ),
+                FromC::from_c(sharedMemBytes),
+                FromC::from_c(hStream),
+                FromC::from_c(kernelParams),
+                FromC::from_c(extra),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLaunchKernelEx`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernelEx(
     config: *const CUlaunchConfig,
@@ -3484,24 +3819,41 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
     kernelParams: *mut *mut ::std::os::raw::c_void,
     extra: *mut *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[278])
+    gate::call(&EXPORTS[278], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuLaunchKernelEx(
+                FromC::from_c(config),
+                FromC::from_c(f),
+                FromC::from_c(kernelParams),
+                FromC::from_c(extra),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryEnumerateKernels`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryEnumerateKernels(
     kernels: *mut CUkernel,
     numKernels: ::std::os::raw::c_uint,
     lib: CUlibrary,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[279])
+    gate::call(&EXPORTS[279], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuLibraryEnumerateKernels(
+                FromC::from_c(kernels),
+                FromC::from_c(numKernels),
+                FromC::from_c(lib),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryGetGlobal`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetGlobal(
     dptr: *mut CUdeviceptr,
@@ -3509,32 +3861,47 @@ pub unsafe extern "C" fn cuLibraryGetGlobal(
     library: CUlibrary,
     name: *const ::std::os::raw::c_char,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[280])
+    gate::call(&EXPORTS[280], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuLibraryGetGlobal(
+                FromC::from_c(dptr),
+                FromC::from_c(bytes),
+                FromC::from_c(library),
+                FromC::from_c(name),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryGetKernel`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetKernel(
     pKernel: *mut CUkernel,
     library: CUlibrary,
     name: *const ::std::os::raw::c_char,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[281])
+    gate::call(&EXPORTS[281], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuLibraryGetKernel(FromC::from_c(pKernel), FromC::from_c(library), FromC::from_c(name))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryGetKernelCount`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut ::std::os::raw::c_uint, lib: CUlibrary) -> CUresult {
-    gate::not_simulated(&EXPORTS[282])
+    gate::call(&EXPORTS[282], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuLibraryGetKernelCount(FromC::from_c(count), FromC::from_c(lib)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryGetManaged`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetManaged(
     dptr: *mut CUdeviceptr,
@@ -3542,15 +3909,27 @@ pub unsafe extern "C" fn cuLibraryGetManaged(
     library: CUlibrary,
     name: *const ::std::os::raw::c_char,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[283])
+    gate::call(&EXPORTS[283], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuLibraryGetManaged(
+                FromC::from_c(dptr),
+                FromC::from_c(bytes),
+                FromC::from_c(library),
+                FromC::from_c(name),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryGetModule`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> CUresult {
-    gate::not_simulated(&EXPORTS[284])
+    gate::call(&EXPORTS[284], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuLibraryGetModule(FromC::from_c(pMod), FromC::from_c(library)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryGetUnifiedFunction`.
@@ -3567,7 +3946,6 @@ pub unsafe extern "C" fn cuLibraryGetUnifiedFunction(
 /// # Safety
 /// As `cuda.h` says of `cuLibraryLoadData`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryLoadData(
     library: *mut CUlibrary,
@@ -3579,12 +3957,25 @@ pub unsafe extern "C" fn cuLibraryLoadData(
     libraryOptionValues: *mut *mut ::std::os::raw::c_void,
     numLibraryOptions: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[286])
+    gate::call(&EXPORTS[286], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuLibraryLoadData(
+                FromC::from_c(library),
+                FromC::from_c(code),
+                FromC::from_c(jitOptions),
+                FromC::from_c(jitOptionsValues),
+                FromC::from_c(numJitOptions),
+                FromC::from_c(libraryOptions),
+                FromC::from_c(libraryOptionValues),
+                FromC::from_c(numLibraryOptions),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryLoadFromFile`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryLoadFromFile(
     library: *mut CUlibrary,
@@ -3596,15 +3987,31 @@ pub unsafe extern "C" fn cuLibraryLoadFromFile(
     libraryOptionValues: *mut *mut ::std::os::raw::c_void,
     numLibraryOptions: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[287])
+    gate::call(&EXPORTS[287], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuLibraryLoadFromFile(
+                FromC::from_c(library),
+                FromC::from_c(fileName),
+                FromC::from_c(jitOptions),
+                FromC::from_c(jitOptionsValues),
+                FromC::from_c(numJitOptions),
+                FromC::from_c(libraryOptions),
+                FromC::from_c(libraryOptionValues),
+                FromC::from_c(numLibraryOptions),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLibraryUnload`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
-    gate::not_simulated(&EXPORTS[288])
+    gate::call(&EXPORTS[288], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuLibraryUnload(FromC::from_c(library)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuLinkAddData`.
@@ -3907,15 +4314,16 @@ pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle
 /// # Safety
 /// As `cuda.h` says of `cuMemAddressFree`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[314])
+    gate::call(&EXPORTS[314], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::r#virtual::cuMemAddressFree(FromC::from_c(ptr), FromC::from_c(size)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAddressReserve`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressReserve(
     ptr: *mut CUdeviceptr,
@@ -3924,12 +4332,22 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     addr: CUdeviceptr,
     flags: ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[315])
+    gate::call(&EXPORTS[315], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemAddressReserve(
+                FromC::from_c(ptr),
+                FromC::from_c(size),
+                FromC::from_c(alignment),
+                FromC::from_c(addr),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAdvise`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAdvise(
     devPtr: CUdeviceptr,
@@ -3937,12 +4355,21 @@ pub unsafe extern "C" fn cuMemAdvise(
     advice: CUmem_advise,
     device: CUdevice,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[316])
+    gate::call(&EXPORTS[316], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemAdvise(
+                FromC::from_c(devPtr),
+                FromC::from_c(count),
+                FromC::from_c(advice),
+                FromC::from_c(device),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAdvise_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAdvise_v2(
     devPtr: CUdeviceptr,
@@ -3950,7 +4377,17 @@ pub unsafe extern "C" fn cuMemAdvise_v2(
     advice: CUmem_advise,
     location: CUmemLocation,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[317])
+    gate::call(&EXPORTS[317], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemAdvise_v2(
+                FromC::from_c(devPtr),
+                FromC::from_c(count),
+                FromC::from_c(advice),
+                FromC::from_c(location),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAlloc`.
@@ -3963,10 +4400,12 @@ pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: ::std::
 /// # Safety
 /// As `cuda.h` says of `cuMemAlloc_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[319])
+    gate::call(&EXPORTS[319], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemAlloc_v2(FromC::from_c(dptr), FromC::from_c(bytesize)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocAsync`.
@@ -4020,22 +4459,32 @@ pub unsafe extern "C" fn cuMemAllocHost(
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocHost_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut ::std::os::raw::c_void, bytesize: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[323])
+    gate::call(&EXPORTS[323], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pinned::cuMemAllocHost_v2(FromC::from_c(pp), FromC::from_c(bytesize)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocManaged`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocManaged(
     dptr: *mut CUdeviceptr,
     bytesize: usize,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[324])
+    gate::call(&EXPORTS[324], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemAllocManaged(
+                FromC::from_c(dptr),
+                FromC::from_c(bytesize),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocPitch`.
@@ -4054,7 +4503,6 @@ pub unsafe extern "C" fn cuMemAllocPitch(
 /// # Safety
 /// As `cuda.h` says of `cuMemAllocPitch_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocPitch_v2(
     dptr: *mut CUdeviceptr,
@@ -4063,7 +4511,18 @@ pub unsafe extern "C" fn cuMemAllocPitch_v2(
     Height: usize,
     ElementSizeBytes: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[326])
+    gate::call(&EXPORTS[326], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemAllocPitch_v2(
+                FromC::from_c(dptr),
+                FromC::from_c(pPitch),
+                FromC::from_c(WidthInBytes),
+                FromC::from_c(Height),
+                FromC::from_c(ElementSizeBytes),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemBatchDecompressAsync`.
@@ -4082,7 +4541,6 @@ pub unsafe extern "C" fn cuMemBatchDecompressAsync(
 /// # Safety
 /// As `cuda.h` says of `cuMemCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemCreate(
     handle: *mut CUmemGenericAllocationHandle,
@@ -4090,7 +4548,17 @@ pub unsafe extern "C" fn cuMemCreate(
     prop: *const CUmemAllocationProp,
     flags: ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[328])
+    gate::call(&EXPORTS[328], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemCreate(
+                FromC::from_c(handle),
+                FromC::from_c(size),
+                FromC::from_c(prop),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemDiscardAndPrefetchBatchAsync`.
@@ -4126,7 +4594,6 @@ pub unsafe extern "C" fn cuMemDiscardBatchAsync(
 /// # Safety
 /// As `cuda.h` says of `cuMemExportToShareableHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemExportToShareableHandle(
     shareableHandle: *mut ::std::os::raw::c_void,
@@ -4134,7 +4601,17 @@ pub unsafe extern "C" fn cuMemExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[331])
+    gate::call(&EXPORTS[331], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemExportToShareableHandle(
+                FromC::from_c(shareableHandle),
+                FromC::from_c(handle),
+                FromC::from_c(handleType),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemFree`.
@@ -4147,10 +4624,12 @@ pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuMemFree_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
-    gate::not_simulated(&EXPORTS[333])
+    gate::call(&EXPORTS[333], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemFree_v2(FromC::from_c(dptr)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemFreeAsync`.
@@ -4165,22 +4644,32 @@ pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) ->
 /// # Safety
 /// As `cuda.h` says of `cuMemFreeHost`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(p: *mut ::std::os::raw::c_void) -> CUresult {
-    gate::not_simulated(&EXPORTS[335])
+    gate::call(&EXPORTS[335], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pinned::cuMemFreeHost(FromC::from_c(p)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemGetAccess`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetAccess(
     flags: *mut ::std::os::raw::c_ulonglong,
     location: *const CUmemLocation,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[336])
+    gate::call(&EXPORTS[336], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemGetAccess(
+                FromC::from_c(flags),
+                FromC::from_c(location),
+                FromC::from_c(ptr),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemGetAddressRange`.
@@ -4197,37 +4686,60 @@ pub unsafe extern "C" fn cuMemGetAddressRange(
 /// # Safety
 /// As `cuda.h` says of `cuMemGetAddressRange_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetAddressRange_v2(
     pbase: *mut CUdeviceptr,
     psize: *mut usize,
     dptr: CUdeviceptr,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[338])
+    gate::call(&EXPORTS[338], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemGetAddressRange_v2(
+                FromC::from_c(pbase),
+                FromC::from_c(psize),
+                FromC::from_c(dptr),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemGetAllocationGranularity`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetAllocationGranularity(
     granularity: *mut usize,
     prop: *const CUmemAllocationProp,
     option: CUmemAllocationGranularity_flags,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[339])
+    gate::call(&EXPORTS[339], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemGetAllocationGranularity(
+                FromC::from_c(granularity),
+                FromC::from_c(prop),
+                FromC::from_c(option),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemGetAllocationPropertiesFromHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
     prop: *mut CUmemAllocationProp,
     handle: CUmemGenericAllocationHandle,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[340])
+    gate::call(&EXPORTS[340], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemGetAllocationPropertiesFromHandle(
+                FromC::from_c(prop),
+                FromC::from_c(handle),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemGetDefaultMemPool`.
@@ -4269,10 +4781,12 @@ pub unsafe extern "C" fn cuMemGetInfo(
 /// # Safety
 /// As `cuda.h` says of `cuMemGetInfo_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[344])
+    gate::call(&EXPORTS[344], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemGetInfo_v2(FromC::from_c(free), FromC::from_c(total)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemGetLocationInfo`.
@@ -4303,14 +4817,22 @@ pub unsafe extern "C" fn cuMemGetMemPool(
 /// # Safety
 /// As `cuda.h` says of `cuMemHostAlloc`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(
     pp: *mut *mut ::std::os::raw::c_void,
     bytesize: usize,
     Flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[347])
+    gate::call(&EXPORTS[347], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pinned::cuMemHostAlloc(
+                FromC::from_c(pp),
+                FromC::from_c(bytesize),
+                FromC::from_c(Flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemHostGetDevicePointer`.
@@ -4327,25 +4849,35 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer(
 /// # Safety
 /// As `cuda.h` says of `cuMemHostGetDevicePointer_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     pdptr: *mut CUdeviceptr,
     p: *mut ::std::os::raw::c_void,
     Flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[349])
+    gate::call(&EXPORTS[349], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pinned::cuMemHostGetDevicePointer_v2(
+                FromC::from_c(pdptr),
+                FromC::from_c(p),
+                FromC::from_c(Flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemHostGetFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostGetFlags(
     pFlags: *mut ::std::os::raw::c_uint,
     p: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[350])
+    gate::call(&EXPORTS[350], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pinned::cuMemHostGetFlags(FromC::from_c(pFlags), FromC::from_c(p)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemHostRegister`.
@@ -4362,39 +4894,56 @@ pub unsafe extern "C" fn cuMemHostRegister(
 /// # Safety
 /// As `cuda.h` says of `cuMemHostRegister_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister_v2(
     p: *mut ::std::os::raw::c_void,
     bytesize: usize,
     Flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[352])
+    gate::call(&EXPORTS[352], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pinned::cuMemHostRegister_v2(
+                FromC::from_c(p),
+                FromC::from_c(bytesize),
+                FromC::from_c(Flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemHostUnregister`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(p: *mut ::std::os::raw::c_void) -> CUresult {
-    gate::not_simulated(&EXPORTS[353])
+    gate::call(&EXPORTS[353], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pinned::cuMemHostUnregister(FromC::from_c(p)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemImportFromShareableHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemImportFromShareableHandle(
     handle: *mut CUmemGenericAllocationHandle,
     osHandle: *mut ::std::os::raw::c_void,
     shHandleType: CUmemAllocationHandleType,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[354])
+    gate::call(&EXPORTS[354], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemImportFromShareableHandle(
+                FromC::from_c(handle),
+                FromC::from_c(osHandle),
+                FromC::from_c(shHandleType),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemMap`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemMap(
     ptr: CUdeviceptr,
@@ -4403,7 +4952,18 @@ pub unsafe extern "C" fn cuMemMap(
     handle: CUmemGenericAllocationHandle,
     flags: ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[355])
+    gate::call(&EXPORTS[355], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemMap(
+                FromC::from_c(ptr),
+                FromC::from_c(size),
+                FromC::from_c(offset),
+                FromC::from_c(handle),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemMapArrayAsync`.
@@ -4451,7 +5011,6 @@ pub unsafe extern "C" fn cuMemPoolExportPointer(
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolExportToShareableHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolExportToShareableHandle(
     handle_out: *mut ::std::os::raw::c_void,
@@ -4459,19 +5018,37 @@ pub unsafe extern "C" fn cuMemPoolExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[360])
+    gate::call(&EXPORTS[360], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::ipc::cuMemPoolExportToShareableHandle(
+                FromC::from_c(handle_out),
+                FromC::from_c(pool),
+                FromC::from_c(handleType),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolGetAccess`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolGetAccess(
     flags: *mut CUmemAccess_flags,
     memPool: CUmemoryPool,
     location: *mut CUmemLocation,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[361])
+    gate::call(&EXPORTS[361], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::peer::cuMemPoolGetAccess(
+                FromC::from_c(flags),
+                FromC::from_c(memPool),
+                FromC::from_c(location),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolGetAttribute`.
@@ -4521,10 +5098,14 @@ pub unsafe extern "C" fn cuMemPoolImportPointer(
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolSetAccess`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[365])
+    gate::call(&EXPORTS[365], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::peer::cuMemPoolSetAccess(FromC::from_c(pool), FromC::from_c(map), FromC::from_c(count))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolSetAttribute`.
@@ -4559,7 +5140,6 @@ pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usi
 /// # Safety
 /// As `cuda.h` says of `cuMemPrefetchAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPrefetchAsync(
     devPtr: CUdeviceptr,
@@ -4567,12 +5147,21 @@ pub unsafe extern "C" fn cuMemPrefetchAsync(
     dstDevice: CUdevice,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[368])
+    gate::call(&EXPORTS[368], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemPrefetchAsync(
+                FromC::from_c(devPtr),
+                FromC::from_c(count),
+                FromC::from_c(dstDevice),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPrefetchAsync_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     devPtr: CUdeviceptr,
@@ -4581,7 +5170,18 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     flags: ::std::os::raw::c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[369])
+    gate::call(&EXPORTS[369], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemPrefetchAsync_v2(
+                FromC::from_c(devPtr),
+                FromC::from_c(count),
+                FromC::from_c(location),
+                FromC::from_c(flags),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPrefetchBatchAsync`.
@@ -4632,26 +5232,31 @@ pub unsafe extern "C" fn cuMemRangeGetAttributes(
 /// # Safety
 /// As `cuda.h` says of `cuMemRelease`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
-    gate::not_simulated(&EXPORTS[373])
+    gate::call(&EXPORTS[373], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::r#virtual::cuMemRelease(FromC::from_c(handle)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemRetainAllocationHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRetainAllocationHandle(
     handle: *mut CUmemGenericAllocationHandle,
     addr: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[374])
+    gate::call(&EXPORTS[374], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemRetainAllocationHandle(FromC::from_c(handle), FromC::from_c(addr))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemSetAccess`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemSetAccess(
     ptr: CUdeviceptr,
@@ -4659,7 +5264,17 @@ pub unsafe extern "C" fn cuMemSetAccess(
     desc: *const CUmemAccessDesc,
     count: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[375])
+    gate::call(&EXPORTS[375], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::r#virtual::cuMemSetAccess(
+                FromC::from_c(ptr),
+                FromC::from_c(size),
+                FromC::from_c(desc),
+                FromC::from_c(count),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemSetMemPool`.
@@ -4676,18 +5291,24 @@ pub unsafe extern "C" fn cuMemSetMemPool(
 /// # Safety
 /// As `cuda.h` says of `cuMemUnmap`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[377])
+    gate::call(&EXPORTS[377], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::r#virtual::cuMemUnmap(FromC::from_c(ptr), FromC::from_c(size)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[378])
+    gate::call(&EXPORTS[378], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpy(FromC::from_c(dst), FromC::from_c(src), FromC::from_c(ByteCount))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy2D`.
@@ -4700,10 +5321,12 @@ pub unsafe extern "C" fn cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult 
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy2D_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
-    gate::not_simulated(&EXPORTS[380])
+    gate::call(&EXPORTS[380], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemcpy2D_v2(FromC::from_c(pCopy)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy2DAsync`.
@@ -4716,10 +5339,12 @@ pub unsafe extern "C" fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy2DAsync_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
-    gate::not_simulated(&EXPORTS[382])
+    gate::call(&EXPORTS[382], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemcpy2DAsync_v2(FromC::from_c(pCopy), FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy2DUnaligned`.
@@ -4732,10 +5357,12 @@ pub unsafe extern "C" fn cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1) -> 
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy2DUnaligned_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
-    gate::not_simulated(&EXPORTS[384])
+    gate::call(&EXPORTS[384], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemcpy2DUnaligned_v2(FromC::from_c(pCopy)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3D`.
@@ -4748,10 +5375,12 @@ pub unsafe extern "C" fn cuMemcpy3D(pCopy: *const CUDA_MEMCPY3D_v1) -> CUresult 
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3D_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
-    gate::not_simulated(&EXPORTS[386])
+    gate::call(&EXPORTS[386], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemcpy3D_v2(FromC::from_c(pCopy)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3DAsync`.
@@ -4764,10 +5393,12 @@ pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3DAsync_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
-    gate::not_simulated(&EXPORTS[388])
+    gate::call(&EXPORTS[388], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::buffer::cuMemcpy3DAsync_v2(FromC::from_c(pCopy), FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3DBatchAsync`.
@@ -4799,18 +5430,22 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_v2(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3DPeer`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
-    gate::not_simulated(&EXPORTS[391])
+    gate::call(&EXPORTS[391], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::peer::cuMemcpy3DPeer(FromC::from_c(pCopy)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3DPeerAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
-    gate::not_simulated(&EXPORTS[392])
+    gate::call(&EXPORTS[392], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::peer::cuMemcpy3DPeerAsync(FromC::from_c(pCopy), FromC::from_c(hStream)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpy3DWithAttributesAsync`.
@@ -4827,7 +5462,6 @@ pub unsafe extern "C" fn cuMemcpy3DWithAttributesAsync(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyAsync(
     dst: CUdeviceptr,
@@ -4835,7 +5469,17 @@ pub unsafe extern "C" fn cuMemcpyAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[394])
+    gate::call(&EXPORTS[394], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyAsync(
+                FromC::from_c(dst),
+                FromC::from_c(src),
+                FromC::from_c(ByteCount),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyAtoA`.
@@ -5021,10 +5665,18 @@ pub unsafe extern "C" fn cuMemcpyDtoD(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoD_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[408])
+    gate::call(&EXPORTS[408], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyDtoD_v2(
+                FromC::from_c(dstDevice),
+                FromC::from_c(srcDevice),
+                FromC::from_c(ByteCount),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoDAsync`.
@@ -5042,7 +5694,6 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoDAsync_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     dstDevice: CUdeviceptr,
@@ -5050,7 +5701,17 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[410])
+    gate::call(&EXPORTS[410], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyDtoDAsync_v2(
+                FromC::from_c(dstDevice),
+                FromC::from_c(srcDevice),
+                FromC::from_c(ByteCount),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoH`.
@@ -5067,14 +5728,22 @@ pub unsafe extern "C" fn cuMemcpyDtoH(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoH_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoH_v2(
     dstHost: *mut ::std::os::raw::c_void,
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[412])
+    gate::call(&EXPORTS[412], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyDtoH_v2(
+                FromC::from_c(dstHost),
+                FromC::from_c(srcDevice),
+                FromC::from_c(ByteCount),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoHAsync`.
@@ -5092,7 +5761,6 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoHAsync_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     dstHost: *mut ::std::os::raw::c_void,
@@ -5100,7 +5768,17 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[414])
+    gate::call(&EXPORTS[414], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyDtoHAsync_v2(
+                FromC::from_c(dstHost),
+                FromC::from_c(srcDevice),
+                FromC::from_c(ByteCount),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyHtoA`.
@@ -5171,14 +5849,22 @@ pub unsafe extern "C" fn cuMemcpyHtoD(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyHtoD_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoD_v2(
     dstDevice: CUdeviceptr,
     srcHost: *const ::std::os::raw::c_void,
     ByteCount: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[420])
+    gate::call(&EXPORTS[420], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyHtoD_v2(
+                FromC::from_c(dstDevice),
+                FromC::from_c(srcHost),
+                FromC::from_c(ByteCount),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyHtoDAsync`.
@@ -5196,7 +5882,6 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyHtoDAsync_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     dstDevice: CUdeviceptr,
@@ -5204,12 +5889,21 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[422])
+    gate::call(&EXPORTS[422], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyHtoDAsync_v2(
+                FromC::from_c(dstDevice),
+                FromC::from_c(srcHost),
+                FromC::from_c(ByteCount),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyPeer`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyPeer(
     dstDevice: CUdeviceptr,
@@ -5218,12 +5912,22 @@ pub unsafe extern "C" fn cuMemcpyPeer(
     srcContext: CUcontext,
     ByteCount: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[423])
+    gate::call(&EXPORTS[423], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::peer::cuMemcpyPeer(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstContext),
+                FromC::from_c(srcDevice),
+                FromC::from_c(srcContext),
+                FromC::from_c(ByteCount),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyPeerAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyPeerAsync(
     dstDevice: CUdeviceptr,
@@ -5233,7 +5937,19 @@ pub unsafe extern "C" fn cuMemcpyPeerAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[424])
+    gate::call(&EXPORTS[424], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::peer::cuMemcpyPeerAsync(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstContext),
+                FromC::from_c(srcDevice),
+                FromC::from_c(srcContext),
+                FromC::from_c(ByteCount),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyWithAttributesAsync`.
@@ -5264,15 +5980,18 @@ pub unsafe extern "C" fn cuMemsetD16(
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD16_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: ::std::os::raw::c_ushort, N: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[427])
+    gate::call(&EXPORTS[427], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD16_v2(FromC::from_c(dstDevice), FromC::from_c(us), FromC::from_c(N))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD16Async`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16Async(
     dstDevice: CUdeviceptr,
@@ -5280,7 +5999,17 @@ pub unsafe extern "C" fn cuMemsetD16Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[428])
+    gate::call(&EXPORTS[428], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD16Async(
+                FromC::from_c(dstDevice),
+                FromC::from_c(us),
+                FromC::from_c(N),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D16`.
@@ -5299,7 +6028,6 @@ pub unsafe extern "C" fn cuMemsetD2D16(
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D16_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD2D16_v2(
     dstDevice: CUdeviceptr,
@@ -5308,12 +6036,22 @@ pub unsafe extern "C" fn cuMemsetD2D16_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[430])
+    gate::call(&EXPORTS[430], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD2D16_v2(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstPitch),
+                FromC::from_c(us),
+                FromC::from_c(Width),
+                FromC::from_c(Height),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D16Async`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD2D16Async(
     dstDevice: CUdeviceptr,
@@ -5323,7 +6061,19 @@ pub unsafe extern "C" fn cuMemsetD2D16Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[431])
+    gate::call(&EXPORTS[431], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD2D16Async(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstPitch),
+                FromC::from_c(us),
+                FromC::from_c(Width),
+                FromC::from_c(Height),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D32`.
@@ -5342,7 +6092,6 @@ pub unsafe extern "C" fn cuMemsetD2D32(
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D32_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD2D32_v2(
     dstDevice: CUdeviceptr,
@@ -5351,12 +6100,22 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[433])
+    gate::call(&EXPORTS[433], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD2D32_v2(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstPitch),
+                FromC::from_c(ui),
+                FromC::from_c(Width),
+                FromC::from_c(Height),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D32Async`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD2D32Async(
     dstDevice: CUdeviceptr,
@@ -5366,7 +6125,19 @@ pub unsafe extern "C" fn cuMemsetD2D32Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[434])
+    gate::call(&EXPORTS[434], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD2D32Async(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstPitch),
+                FromC::from_c(ui),
+                FromC::from_c(Width),
+                FromC::from_c(Height),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D8`.
@@ -5385,7 +6156,6 @@ pub unsafe extern "C" fn cuMemsetD2D8(
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D8_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD2D8_v2(
     dstDevice: CUdeviceptr,
@@ -5394,12 +6164,22 @@ pub unsafe extern "C" fn cuMemsetD2D8_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[436])
+    gate::call(&EXPORTS[436], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD2D8_v2(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstPitch),
+                FromC::from_c(uc),
+                FromC::from_c(Width),
+                FromC::from_c(Height),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD2D8Async`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD2D8Async(
     dstDevice: CUdeviceptr,
@@ -5409,7 +6189,19 @@ pub unsafe extern "C" fn cuMemsetD2D8Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[437])
+    gate::call(&EXPORTS[437], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD2D8Async(
+                FromC::from_c(dstDevice),
+                FromC::from_c(dstPitch),
+                FromC::from_c(uc),
+                FromC::from_c(Width),
+                FromC::from_c(Height),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD32`.
@@ -5426,15 +6218,18 @@ pub unsafe extern "C" fn cuMemsetD32(
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD32_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: ::std::os::raw::c_uint, N: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[439])
+    gate::call(&EXPORTS[439], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD32_v2(FromC::from_c(dstDevice), FromC::from_c(ui), FromC::from_c(N))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD32Async`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32Async(
     dstDevice: CUdeviceptr,
@@ -5442,7 +6237,17 @@ pub unsafe extern "C" fn cuMemsetD32Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[440])
+    gate::call(&EXPORTS[440], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD32Async(
+                FromC::from_c(dstDevice),
+                FromC::from_c(ui),
+                FromC::from_c(N),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD8`.
@@ -5459,15 +6264,18 @@ pub unsafe extern "C" fn cuMemsetD8(
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD8_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: ::std::os::raw::c_uchar, N: usize) -> CUresult {
-    gate::not_simulated(&EXPORTS[442])
+    gate::call(&EXPORTS[442], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD8_v2(FromC::from_c(dstDevice), FromC::from_c(uc), FromC::from_c(N))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemsetD8Async`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8Async(
     dstDevice: CUdeviceptr,
@@ -5475,7 +6283,17 @@ pub unsafe extern "C" fn cuMemsetD8Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[443])
+    gate::call(&EXPORTS[443], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemsetD8Async(
+                FromC::from_c(dstDevice),
+                FromC::from_c(uc),
+                FromC::from_c(N),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMipmappedArrayCreate`.
@@ -5535,34 +6353,48 @@ pub unsafe extern "C" fn cuMipmappedArrayGetSparseProperties(
 /// # Safety
 /// As `cuda.h` says of `cuModuleEnumerateFunctions`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleEnumerateFunctions(
     functions: *mut CUfunction,
     numFunctions: ::std::os::raw::c_uint,
     mod_: CUmodule,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[449])
+    gate::call(&EXPORTS[449], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuModuleEnumerateFunctions(
+                FromC::from_c(functions),
+                FromC::from_c(numFunctions),
+                FromC::from_c(mod_),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleGetFunction`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(
     hfunc: *mut CUfunction,
     hmod: CUmodule,
     name: *const ::std::os::raw::c_char,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[450])
+    gate::call(&EXPORTS[450], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuModuleGetFunction(FromC::from_c(hfunc), FromC::from_c(hmod), FromC::from_c(name))
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleGetFunctionCount`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut ::std::os::raw::c_uint, mod_: CUmodule) -> CUresult {
-    gate::not_simulated(&EXPORTS[451])
+    gate::call(&EXPORTS[451], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuModuleGetFunctionCount(FromC::from_c(count), FromC::from_c(mod_)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleGetGlobal`.
@@ -5580,7 +6412,6 @@ pub unsafe extern "C" fn cuModuleGetGlobal(
 /// # Safety
 /// As `cuda.h` says of `cuModuleGetGlobal_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetGlobal_v2(
     dptr: *mut CUdeviceptr,
@@ -5588,15 +6419,27 @@ pub unsafe extern "C" fn cuModuleGetGlobal_v2(
     hmod: CUmodule,
     name: *const ::std::os::raw::c_char,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[453])
+    gate::call(&EXPORTS[453], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuModuleGetGlobal_v2(
+                FromC::from_c(dptr),
+                FromC::from_c(bytes),
+                FromC::from_c(hmod),
+                FromC::from_c(name),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleGetLoadingMode`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
-    gate::not_simulated(&EXPORTS[454])
+    gate::call(&EXPORTS[454], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuModuleGetLoadingMode(FromC::from_c(mode)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleGetSurfRef`.
@@ -5625,23 +6468,26 @@ pub unsafe extern "C" fn cuModuleGetTexRef(
 /// # Safety
 /// As `cuda.h` says of `cuModuleLoad`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const ::std::os::raw::c_char) -> CUresult {
-    gate::not_simulated(&EXPORTS[457])
+    gate::call(&EXPORTS[457], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuModuleLoad(FromC::from_c(module), FromC::from_c(fname)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleLoadData`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const ::std::os::raw::c_void) -> CUresult {
-    gate::not_simulated(&EXPORTS[458])
+    gate::call(&EXPORTS[458], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuModuleLoadData(FromC::from_c(module), FromC::from_c(image)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleLoadDataEx`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadDataEx(
     module: *mut CUmodule,
@@ -5650,26 +6496,41 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     options: *mut CUjit_option,
     optionValues: *mut *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[459])
+    gate::call(&EXPORTS[459], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::module::cuModuleLoadDataEx(
+                FromC::from_c(module),
+                FromC::from_c(image),
+                FromC::from_c(numOptions),
+                FromC::from_c(options),
+                FromC::from_c(optionValues),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleLoadFatBinary`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadFatBinary(
     module: *mut CUmodule,
     fatCubin: *const ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[460])
+    gate::call(&EXPORTS[460], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuModuleLoadFatBinary(FromC::from_c(module), FromC::from_c(fatCubin)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuModuleUnload`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
-    gate::not_simulated(&EXPORTS[461])
+    gate::call(&EXPORTS[461], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::module::cuModuleUnload(FromC::from_c(hmod)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMulticastAddDevice`.
@@ -5778,7 +6639,6 @@ pub unsafe extern "C" fn cuMulticastUnbind(
 /// # Safety
 /// As `cuda.h` says of `cuOccupancyAvailableDynamicSMemPerBlock`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
     dynamicSmemSize: *mut usize,
@@ -5786,12 +6646,21 @@ pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
     numBlocks: ::std::os::raw::c_int,
     blockSize: ::std::os::raw::c_int,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[470])
+    gate::call(&EXPORTS[470], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuOccupancyAvailableDynamicSMemPerBlock(
+                FromC::from_c(dynamicSmemSize),
+                FromC::from_c(func),
+                FromC::from_c(numBlocks),
+                FromC::from_c(blockSize),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     numBlocks: *mut ::std::os::raw::c_int,
@@ -5799,12 +6668,21 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     blockSize: ::std::os::raw::c_int,
     dynamicSMemSize: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[471])
+    gate::call(&EXPORTS[471], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                FromC::from_c(numBlocks),
+                FromC::from_c(func),
+                FromC::from_c(blockSize),
+                FromC::from_c(dynamicSMemSize),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     numBlocks: *mut ::std::os::raw::c_int,
@@ -5813,7 +6691,18 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     dynamicSMemSize: usize,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[472])
+    gate::call(&EXPORTS[472], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                FromC::from_c(numBlocks),
+                FromC::from_c(func),
+                FromC::from_c(blockSize),
+                FromC::from_c(dynamicSMemSize),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuOccupancyMaxActiveClusters`.
@@ -5830,7 +6719,6 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
 /// # Safety
 /// As `cuda.h` says of `cuOccupancyMaxPotentialBlockSize`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
     minGridSize: *mut ::std::os::raw::c_int,
@@ -5840,12 +6728,23 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
     dynamicSMemSize: usize,
     blockSizeLimit: ::std::os::raw::c_int,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[474])
+    gate::call(&EXPORTS[474], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuOccupancyMaxPotentialBlockSize(
+                FromC::from_c(minGridSize),
+                FromC::from_c(blockSize),
+                FromC::from_c(func),
+                FromC::from_c(blockSizeToDynamicSMemSize),
+                FromC::from_c(dynamicSMemSize),
+                FromC::from_c(blockSizeLimit),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuOccupancyMaxPotentialBlockSizeWithFlags`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     minGridSize: *mut ::std::os::raw::c_int,
@@ -5856,7 +6755,20 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     blockSizeLimit: ::std::os::raw::c_int,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[475])
+    gate::call(&EXPORTS[475], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::launch::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                FromC::from_c(minGridSize),
+                FromC::from_c(blockSize),
+                FromC::from_c(func),
+                FromC::from_c(blockSizeToDynamicSMemSize),
+                FromC::from_c(dynamicSMemSize),
+                FromC::from_c(blockSizeLimit),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuOccupancyMaxPotentialClusterSize`.
@@ -5926,19 +6838,26 @@ pub unsafe extern "C" fn cuParamSetv(
 /// # Safety
 /// As `cuda.h` says of `cuPointerGetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuPointerGetAttribute(
     data: *mut ::std::os::raw::c_void,
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[482])
+    gate::call(&EXPORTS[482], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuPointerGetAttribute(
+                FromC::from_c(data),
+                FromC::from_c(attribute),
+                FromC::from_c(ptr),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuPointerGetAttributes`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuPointerGetAttributes(
     numAttributes: ::std::os::raw::c_uint,
@@ -5946,19 +6865,37 @@ pub unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut ::std::os::raw::c_void,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[483])
+    gate::call(&EXPORTS[483], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuPointerGetAttributes(
+                FromC::from_c(numAttributes),
+                FromC::from_c(attributes),
+                FromC::from_c(data),
+                FromC::from_c(ptr),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuPointerSetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuPointerSetAttribute(
     value: *const ::std::os::raw::c_void,
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[484])
+    gate::call(&EXPORTS[484], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuPointerSetAttribute(
+                FromC::from_c(value),
+                FromC::from_c(attribute),
+                FromC::from_c(ptr),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuSignalExternalSemaphoresAsync`.
@@ -6338,10 +7275,12 @@ pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut ::std::
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetGreenCtx`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
-    gate::not_simulated(&EXPORTS[511])
+    gate::call(&EXPORTS[511], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::green::cuStreamGetGreenCtx(FromC::from_c(hStream), FromC::from_c(phCtx)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuStreamGetId`.
@@ -7510,7 +8449,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 4000,
         address: Address(cuCtxDisablePeerAccess as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7520,7 +8459,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 4000,
         address: Address(cuCtxEnablePeerAccess as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7530,7 +8469,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuCtxFromGreenCtx as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7570,7 +8509,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuCtxGetDevResource as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7820,7 +8759,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuDevResourceGenerateDesc as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7840,7 +8779,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuDevSmResourceSplitByCount as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7850,7 +8789,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 4000,
         address: Address(cuDeviceCanAccessPeer as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7940,7 +8879,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuDeviceGetDevResource as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -7950,7 +8889,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "device",
         since: 11040,
         address: Address(cuDeviceGetExecAffinitySupport as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8040,7 +8979,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 8000,
         address: Address(cuDeviceGetP2PAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8060,7 +8999,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "device",
         since: 2000,
         address: Address(cuDeviceGetProperties as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8390,7 +9329,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 2020,
         address: Address(cuFuncGetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8400,7 +9339,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 11000,
         address: Address(cuFuncGetModule as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8410,7 +9349,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12030,
         address: Address(cuFuncGetName as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8420,7 +9359,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 13020,
         address: Address(cuFuncGetParamCount as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8430,7 +9369,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuFuncGetParamInfo as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8440,7 +9379,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuFuncIsLoaded as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8450,7 +9389,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuFuncLoad as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8460,7 +9399,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 9000,
         address: Address(cuFuncSetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8480,7 +9419,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 3000,
         address: Address(cuFuncSetCacheConfig as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8490,7 +9429,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 4020,
         address: Address(cuFuncSetSharedMemConfig as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8660,7 +9599,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphAddKernelNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8670,7 +9609,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12000,
         address: Address(cuGraphAddKernelNode_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8700,7 +9639,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphAddMemcpyNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8710,7 +9649,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphAddMemsetNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8720,7 +9659,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12020,
         address: Address(cuGraphAddNode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8730,7 +9669,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12030,
         address: Address(cuGraphAddNode_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8980,7 +9919,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10010,
         address: Address(cuGraphExecKernelNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -8990,7 +9929,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 12000,
         address: Address(cuGraphExecKernelNodeSetParams_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9000,7 +9939,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10020,
         address: Address(cuGraphExecMemcpyNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9010,7 +9949,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 10020,
         address: Address(cuGraphExecMemsetNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9020,7 +9959,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/exec",
         since: 12020,
         address: Address(cuGraphExecNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9220,7 +10159,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphKernelNodeGetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9230,7 +10169,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12000,
         address: Address(cuGraphKernelNodeGetParams_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9250,7 +10189,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphKernelNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9260,7 +10199,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12000,
         address: Address(cuGraphKernelNodeSetParams_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9280,7 +10219,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11040,
         address: Address(cuGraphMemAllocNodeGetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9290,7 +10229,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 11040,
         address: Address(cuGraphMemFreeNodeGetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9300,7 +10239,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphMemcpyNodeGetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9310,7 +10249,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphMemcpyNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9320,7 +10259,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphMemsetNodeGetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9330,7 +10269,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 10000,
         address: Address(cuGraphMemsetNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9460,7 +10399,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12020,
         address: Address(cuGraphNodeSetParams as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9620,7 +10559,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuGreenCtxCreate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9630,7 +10569,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuGreenCtxDestroy as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9640,7 +10579,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuGreenCtxGetDevResource as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9650,7 +10589,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12090,
         address: Address(cuGreenCtxGetId as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9660,7 +10599,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuGreenCtxRecordEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9670,7 +10609,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12050,
         address: Address(cuGreenCtxStreamCreate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9680,7 +10619,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuGreenCtxWaitEvent as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9780,7 +10719,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuKernelGetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9790,7 +10729,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuKernelGetFunction as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9800,7 +10739,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12050,
         address: Address(cuKernelGetLibrary as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9810,7 +10749,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12030,
         address: Address(cuKernelGetName as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9820,7 +10759,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 13020,
         address: Address(cuKernelGetParamCount as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9830,7 +10769,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuKernelGetParamInfo as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9840,7 +10779,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuKernelSetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9850,7 +10789,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuKernelSetCacheConfig as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9870,7 +10809,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 9000,
         address: Address(cuLaunchCooperativeKernel as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9930,7 +10869,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 4000,
         address: Address(cuLaunchKernel as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9940,7 +10879,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 11060,
         address: Address(cuLaunchKernelEx as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9950,7 +10889,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuLibraryEnumerateKernels as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9960,7 +10899,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuLibraryGetGlobal as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9970,7 +10909,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuLibraryGetKernel as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9980,7 +10919,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuLibraryGetKernelCount as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9990,7 +10929,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuLibraryGetManaged as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10000,7 +10939,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuLibraryGetModule as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10020,7 +10959,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuLibraryLoadData as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10030,7 +10969,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuLibraryLoadFromFile as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10040,7 +10979,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12000,
         address: Address(cuLibraryUnload as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10300,7 +11239,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemAddressFree as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10310,7 +11249,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemAddressReserve as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10320,7 +11259,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 8000,
         address: Address(cuMemAdvise as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10330,7 +11269,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 12020,
         address: Address(cuMemAdvise_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10350,7 +11289,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemAlloc_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10390,7 +11329,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 3020,
         address: Address(cuMemAllocHost_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10400,7 +11339,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 6000,
         address: Address(cuMemAllocManaged as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10420,7 +11359,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemAllocPitch_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10440,7 +11379,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemCreate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10470,7 +11409,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemExportToShareableHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10490,7 +11429,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemFree_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10510,7 +11449,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 2000,
         address: Address(cuMemFreeHost as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10520,7 +11459,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemGetAccess as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10540,7 +11479,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemGetAddressRange_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10550,7 +11489,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemGetAllocationGranularity as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10560,7 +11499,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemGetAllocationPropertiesFromHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10600,7 +11539,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemGetInfo_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10630,7 +11569,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 2020,
         address: Address(cuMemHostAlloc as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10650,7 +11589,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 3020,
         address: Address(cuMemHostGetDevicePointer_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10660,7 +11599,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 2030,
         address: Address(cuMemHostGetFlags as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10680,7 +11619,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 6050,
         address: Address(cuMemHostRegister_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10690,7 +11629,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 4000,
         address: Address(cuMemHostUnregister as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10700,7 +11639,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemImportFromShareableHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10710,7 +11649,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemMap as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10760,7 +11699,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/ipc",
         since: 11020,
         address: Address(cuMemPoolExportToShareableHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10770,7 +11709,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 11020,
         address: Address(cuMemPoolGetAccess as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10810,7 +11749,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 11020,
         address: Address(cuMemPoolSetAccess as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10840,7 +11779,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 8000,
         address: Address(cuMemPrefetchAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10850,7 +11789,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 12020,
         address: Address(cuMemPrefetchAsync_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10890,7 +11829,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemRelease as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10900,7 +11839,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 11000,
         address: Address(cuMemRetainAllocationHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10910,7 +11849,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemSetAccess as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10930,7 +11869,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/virtual",
         since: 10020,
         address: Address(cuMemUnmap as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10940,7 +11879,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 4000,
         address: Address(cuMemcpy as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10960,7 +11899,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpy2D_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -10980,7 +11919,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpy2DAsync_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11000,7 +11939,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpy2DUnaligned_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11020,7 +11959,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpy3D_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11040,7 +11979,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpy3DAsync_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11070,7 +12009,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 4000,
         address: Address(cuMemcpy3DPeer as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11080,7 +12019,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 4000,
         address: Address(cuMemcpy3DPeerAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11100,7 +12039,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 4000,
         address: Address(cuMemcpyAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11240,7 +12179,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpyDtoD_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11260,7 +12199,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpyDtoDAsync_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11280,7 +12219,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpyDtoH_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11300,7 +12239,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpyDtoHAsync_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11360,7 +12299,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpyHtoD_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11380,7 +12319,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemcpyHtoDAsync_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11390,7 +12329,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 4000,
         address: Address(cuMemcpyPeer as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11400,7 +12339,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/peer",
         since: 4000,
         address: Address(cuMemcpyPeerAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11430,7 +12369,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD16_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11440,7 +12379,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD16Async as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11460,7 +12399,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD2D16_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11470,7 +12409,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD2D16Async as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11490,7 +12429,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD2D32_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11500,7 +12439,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD2D32Async as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11520,7 +12459,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD2D8_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11530,7 +12469,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD2D8Async as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11550,7 +12489,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD32_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11560,7 +12499,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD32Async as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11580,7 +12519,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD8_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11590,7 +12529,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 3020,
         address: Address(cuMemsetD8Async as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11650,7 +12589,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuModuleEnumerateFunctions as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11660,7 +12599,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 2000,
         address: Address(cuModuleGetFunction as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11670,7 +12609,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 12040,
         address: Address(cuModuleGetFunctionCount as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11690,7 +12629,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 3020,
         address: Address(cuModuleGetGlobal_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11700,7 +12639,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 11070,
         address: Address(cuModuleGetLoadingMode as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11730,7 +12669,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 2000,
         address: Address(cuModuleLoad as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11740,7 +12679,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 2000,
         address: Address(cuModuleLoadData as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11750,7 +12689,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 2010,
         address: Address(cuModuleLoadDataEx as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11760,7 +12699,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 2000,
         address: Address(cuModuleLoadFatBinary as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11770,7 +12709,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "module",
         since: 2000,
         address: Address(cuModuleUnload as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11860,7 +12799,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 10020,
         address: Address(cuOccupancyAvailableDynamicSMemPerBlock as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11870,7 +12809,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 6050,
         address: Address(cuOccupancyMaxActiveBlocksPerMultiprocessor as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11880,7 +12819,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 7000,
         address: Address(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11900,7 +12839,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 6050,
         address: Address(cuOccupancyMaxPotentialBlockSize as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11910,7 +12849,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "launch",
         since: 7000,
         address: Address(cuOccupancyMaxPotentialBlockSizeWithFlags as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11980,7 +12919,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 4000,
         address: Address(cuPointerGetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11990,7 +12929,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 7000,
         address: Address(cuPointerGetAttributes as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -12000,7 +12939,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 6000,
         address: Address(cuPointerSetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -12270,7 +13209,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "green",
         since: 12040,
         address: Address(cuStreamGetGreenCtx as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },

@@ -15,6 +15,7 @@
 //!                                                              // {"number":0,"kind":"bug","call":"cu…","text":"…"}
 //! int     cuirass_sim_set_seed(uint64_t seed);                 // a deterministic schedule from now on; 0 = done
 //! int     cuirass_sim_clear_seed(void);                        // a free schedule again
+//! int     cuirass_sim_reset(void);                             // ends everything that is alive; 0 = done
 //! size_t  cuirass_sim_state(char *text, size_t room);          // configuration, devices and contexts as JSON
 //! size_t  cuirass_sim_calls(char *text, size_t room);          // {"cuInit":1,…}: calls made, by name
 //! uint64_t cuirass_sim_calls_made(const char *name);           // one of them; UINT64_MAX for an unknown name

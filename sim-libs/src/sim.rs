@@ -3,7 +3,7 @@
 use crate::exports::EXPORTS;
 use crate::gate;
 use cuirass_sim::c::{FromC, Out, Text};
-use cuirass_sim::{census, report, state};
+use cuirass_sim::{census, context, report, state, thread};
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::Ordering;
 
@@ -106,6 +106,19 @@ pub extern "C" fn cuirass_sim_set_seed(number: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuirass_sim_clear_seed() -> c_int {
     seed(None)
+}
+
+/// Ends everything that is alive, for tests that share a process.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuirass_sim_reset() -> c_int {
+    gate::extra(1, || match state::lock() {
+        Ok(mut state) => {
+            thread::enter("cuirass_sim_reset");
+            context::reset(&mut state);
+            0
+        }
+        Err(status) => status.0 as c_int,
+    })
 }
 
 /// Configuration, devices and contexts.

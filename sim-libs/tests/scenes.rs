@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Driver, NULL, Scene, alone};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -242,4 +242,44 @@ fn graphs() {
         assert_eq!(d.call("cuGraphLaunch", (exec, stream)), "INVALID_VALUE");
         assert_eq!(d.call("cuGraphDestroy", (inner,)), "INVALID_VALUE");
     });
+}
+
+#[test]
+fn green() {
+    alone("green", "", || {
+        let (d, prim) = Driver::ready();
+        let mut s = Scene::new("green");
+        // CUdevResource is 144 bytes; the number of multiprocessors stands behind 96.
+        let (mut all, mut part, mut rest) = ([0u32; 36], [0u32; 36], [0u32; 36]);
+        let status = d.call("cuDeviceGetDevResource", (0i32, all.as_mut_ptr(), 1u32));
+        s.value("sm resource", status, all[24]);
+        let mut groups = 1u32;
+        let split = (part.as_mut_ptr(), &raw mut groups, all.as_ptr(), rest.as_mut_ptr(), 0u32, 16u32);
+        let status = d.call("cuDevSmResourceSplitByCount", split);
+        s.value("split 16", status, json!([part[24], groups]));
+        assert_eq!(rest[24], 132 - 16);
+        let (mut description, mut green, mut context, mut stream, mut got) = (0usize, 0usize, 0usize, 0usize, 0usize);
+        s.step("desc", d.call("cuDevResourceGenerateDesc", (&raw mut description, part.as_mut_ptr(), 1u32)));
+        s.step("green create", d.call("cuGreenCtxCreate", (&raw mut green, description, 0i32, 1u32)));
+        s.step("ctx from green", d.call("cuCtxFromGreenCtx", (&raw mut context, green)));
+        s.step("green stream", d.call("cuGreenCtxStreamCreate", (&raw mut stream, green, 1u32, 0i32)));
+        s.step("green stream flags 0", d.call("cuGreenCtxStreamCreate", (&raw mut got, green, 0u32, 0i32)));
+        s.step("stream green ctx", d.call("cuStreamGetGreenCtx", (stream, &raw mut got)));
+        assert_eq!(got, green);
+        s.step("destroy", d.call("cuGreenCtxDestroy", (green,)));
+        s.end();
+        assert_eq!(d.call("cuStreamSynchronize", (stream,)), "CONTEXT_IS_DESTROYED");
+        d.ok("cuCtxGetCurrent", (&raw mut got,));
+        assert_eq!(got, prim);
+    });
+}
+
+#[test]
+fn every_crash_of_the_real_driver_is_a_listed_difference() {
+    let text = std::fs::read_to_string(common::facts().join("scenes.jsonl")).unwrap();
+    let scenes = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let crashed: Vec<String> = scenes.filter(|scene| scene["rc"] != 0).map(|scene| scene["scene"].to_string()).collect();
+    let listed = common::differences().into_iter().filter(|entry| entry.contains("crashed"));
+    let listed: Vec<String> = listed.map(|entry| entry.lines().find_map(|line| line.strip_prefix("scene = ")).unwrap().to_owned()).collect();
+    assert_eq!(crashed, listed);
 }

@@ -137,9 +137,12 @@ fn pools() {
         s.step("free async after destroy", d.call("cuMemFreeAsync", (p, stream)));
         s.step("sync", d.call("cuStreamSynchronize", (stream,)));
         s.step("destroy default pool", d.call("cuMemPoolDestroy", (default,)));
-        let plain = d.get("cuMemPoolCreate", |out| (out, props(0, 0).as_ptr()));
-        // Sharing between processes is not simulated yet.
-        for step in ["export non-ipc", "create ipc pool", "export fd", "export ptr", "import pool same process"] {
+        let plain = props(0, 0);
+        let plain = d.get("cuMemPoolCreate", |out| (out, plain.as_ptr()));
+        let mut handle = 0u64;
+        let export = (&raw mut handle, plain, 1u32, 0u64);
+        s.step("export non-ipc", d.call("cuMemPoolExportToShareableHandle", export));
+        for step in ["create ipc pool", "export fd", "export ptr", "import pool same process"] {
             s.skip(step);
         }
         s.skip("import ptr same process");

@@ -344,3 +344,166 @@ fn what_is_not_simulated_says_so() {
         assert!(d.reports().contains("cuTexRefCreate"), "{}", d.reports());
     });
 }
+
+#[test]
+fn a_reset_ends_everything() {
+    alone("a_reset_ends_everything", "", || {
+        let (d, _) = Driver::ready();
+        d.get("cuCtxCreate_v2", |out| (out, 0u32, 0i32));
+        let stream = d.stream(1);
+        d.event(0);
+        d.get("cuGraphCreate", |out| (out, 0u32));
+        d.ok("cuStreamBeginCapture_v2", (stream, 0u32));
+        assert_eq!(d.code("cuirass_sim_reset", ()), 0);
+        let census = d.census();
+        assert!(census.as_object().unwrap().values().all(|count| *count == 0), "{census}");
+        let mut current = 1usize;
+        d.ok("cuCtxGetCurrent", (&raw mut current,));
+        assert_eq!(current, 0);
+        let again = d.get("cuDevicePrimaryCtxRetain", |out| (out, 0i32));
+        d.ok("cuCtxSetCurrent", (again,));
+        d.stream(0);
+    });
+}
+
+#[test]
+fn streams_that_wait_for_the_host_do_not_hold_up_others() {
+    alone("streams_that_wait_for_the_host_do_not_hold_up_others", "", || {
+        // One stream's host function holds the callback thread; events and their order go on elsewhere.
+        let (d, _) = Driver::ready();
+        let held: Vec<usize> = (0..12).map(|_| d.stream(1)).collect();
+        held.iter().for_each(|stream| host(&d, *stream, hold, 0));
+        let (free, event) = (d.stream(1), d.event(0));
+        d.ok("cuEventRecord", (event, free));
+        d.ok("cuStreamSynchronize", (free,));
+        d.ok("cuEventQuery", (event,));
+        held.iter().for_each(|stream| assert_eq!(d.call("cuStreamQuery", (*stream,)), "NOT_READY"));
+        GATE.store(true, Ordering::Release);
+        d.ok("cuCtxSynchronize", ());
+    });
+}
+
+#[test]
+fn a_user_object_lives_as_long_as_the_graph_that_uses_it() {
+    alone("a_user_object_lives_as_long_as_the_graph_that_uses_it", "", || {
+        let (d, _) = Driver::ready();
+        let (stream, mut object) = (d.stream(1), 0usize);
+        d.ok("cuUserObjectCreate", (&raw mut object, 7usize, note as usize, 1u32, 1u32));
+        let graph = d.get("cuGraphCreate", |out| (out, 0u32));
+        d.ok("cuGraphRetainUserObject", (graph, object, 1u32, 1u32));
+        let (mut node, params) = (0usize, [hold as usize, 0]);
+        d.ok("cuGraphAddHostNode", (&raw mut node, graph, NULL, 0usize, params.as_ptr()));
+        let exec = d.get("cuGraphInstantiateWithFlags", |out| (out, graph, 0u64));
+        d.ok("cuGraphLaunch", (exec, stream));
+        d.ok("cuGraphDestroy", (graph,));
+        d.ok("cuGraphExecDestroy", (exec,));
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(order().is_empty());
+        GATE.store(true, Ordering::Release);
+        let start = Instant::now();
+        while d.census()["user_object"] != 0 {
+            assert!(start.elapsed() < Duration::from_secs(10));
+        }
+        d.ok("cuLaunchHostFunc", (stream, count as usize, NULL));
+        d.ok("cuStreamSynchronize", (stream,));
+        assert_eq!(order(), [7]);
+    });
+}
+
+#[test]
+fn a_seed_draws_the_order_of_a_graphs_branches() {
+    alone("a_seed_draws_the_order_of_a_graphs_branches", "seed=1", || {
+        let (d, _) = Driver::ready();
+        let graph = d.get("cuGraphCreate", |out| (out, 0u32));
+        let node = |data: usize, after: &[usize]| {
+            let (mut node, params) = (0usize, [note as usize, data]);
+            d.ok("cuGraphAddHostNode", (&raw mut node, graph, after.as_ptr(), after.len(), params.as_ptr()));
+            node
+        };
+        let first = node(0, &[]);
+        let branches: Vec<usize> = (1..6).map(|at| node(at, &[first])).collect();
+        node(6, &branches);
+        let exec = d.get("cuGraphInstantiateWithFlags", |out| (out, graph, 0u64));
+        let stream = d.stream(1);
+        let run = |seed: u64| {
+            assert_eq!(d.code("cuirass_sim_set_seed", (seed,)), 0);
+            d.ok("cuGraphLaunch", (exec, stream));
+            d.ok("cuStreamSynchronize", (stream,));
+            let order = order();
+            assert_eq!((order.len(), order[0], order[6]), (7, 0, 6), "{order:?}");
+            order
+        };
+        assert_eq!(run(3), run(3));
+        let orders: std::collections::HashSet<Vec<usize>> = (0..20).map(run).collect();
+        assert!(orders.len() > 5, "{orders:?}");
+    });
+}
+
+const SPIN: &str = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry spin() { LOOP: bra LOOP; }\n\0";
+
+fn spin(d: &Driver) -> usize {
+    let module = d.get("cuModuleLoadData", |out| (out, SPIN.as_ptr()));
+    let function = d.get("cuModuleGetFunction", |out| (out, module, c"spin".as_ptr()));
+    let stream = d.stream(1);
+    let one = 1u32;
+    d.ok("cuLaunchKernel", (function, one, one, one, one, one, one, 0u32, stream, NULL, NULL));
+    stream
+}
+
+#[test]
+fn the_process_ends_while_work_is_pending() {
+    alone("the_process_ends_while_work_is_pending", "", || {
+        let (d, _) = Driver::ready();
+        host(&d, d.stream(1), hold, 0);
+        let stream = spin(&d);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(d.call("cuStreamQuery", (stream,)), "NOT_READY");
+    });
+}
+
+#[test]
+fn many_kernels_that_do_not_end_leave_room_for_others() {
+    alone("many_kernels_that_do_not_end_leave_room_for_others", "", || {
+        let (d, _) = Driver::ready();
+        (0..6).for_each(|_| {
+            spin(&d);
+        });
+        let (stream, memory) = (d.stream(1), d.memory(1 << 20));
+        d.ok("cuMemsetD8Async", (memory, 1u8, 1usize << 20, stream));
+        d.ok("cuStreamSynchronize", (stream,));
+    });
+}
+
+#[test]
+fn fuel_ends_a_kernel_that_does_not_end() {
+    alone("fuel_ends_a_kernel_that_does_not_end", "fuel=100000", || {
+        let (d, _) = Driver::ready();
+        let stream = spin(&d);
+        assert_eq!(d.call("cuStreamSynchronize", (stream,)), "LAUNCH_TIMEOUT");
+        assert!(d.reports().contains("\"kind\":\"fault\""), "{}", d.reports());
+    });
+}
+
+fn load(d: &Driver, version: &str) -> String {
+    let text = SPIN.replace("8.0", version);
+    let mut module = 0usize;
+    d.call("cuModuleLoadData", (&raw mut module, text.as_ptr()))
+}
+
+#[test]
+fn a_driver_takes_ptx_up_to_its_own_version() {
+    alone("a_driver_takes_ptx_up_to_its_own_version", "driver=12.0", || {
+        let (d, _) = Driver::ready();
+        assert_eq!(load(&d, "8.0"), "SUCCESS");
+        assert_eq!(load(&d, "8.1"), "UNSUPPORTED_PTX_VERSION");
+        assert_eq!(load(&d, "9.0"), "UNSUPPORTED_PTX_VERSION");
+    });
+}
+
+#[test]
+fn ptx_of_any_version_can_be_asked_for() {
+    alone("ptx_of_any_version_can_be_asked_for", "driver=12.0,ptx=any", || {
+        let (d, _) = Driver::ready();
+        assert_eq!(load(&d, "9.0"), "SUCCESS");
+    });
+}

@@ -94,16 +94,20 @@ fn simulated(root: &Path, families: &[Family]) -> Result<BTreeMap<String, String
     let source = root.join("crates/cuirass-sim/src");
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for family in families {
-        let path = family.name.replace('/', "::");
+        // One family has the name of a keyword.
+        let path = family.name.replace('/', "::").replace("::virtual", "::r#virtual");
         let known: Vec<&str> =
             family.calls.iter().map(|call| call.name.as_str()).chain(family.later.keys().map(String::as_str)).collect();
         for text in family_sources(&source, &family.name) {
             for line in text.lines() {
                 let Some(rest) = line.trim_start().strip_prefix("pub fn cu") else { continue };
                 let Some((name, _)) = rest.split_once('(') else { continue };
+                if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
+                    continue;
+                }
                 let name = format!("cu{name}");
                 if !known.contains(&name.as_str()) {
-                    continue;
+                    bail!("{name} is simulated in {}, and its family is another", family.name);
                 }
                 if found.insert(name.clone(), path.clone()).is_some() {
                     bail!("{name} is simulated twice");

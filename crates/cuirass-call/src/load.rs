@@ -263,6 +263,7 @@ fn load_nvrtc() -> Result<Loaded, Absence> {
              CUIRASS_NVRTC to its path"
         ))
     })?;
+    open_builtins(Path::new(&path));
     // SAFETY: [entry-signature] nvrtcGetErrorString and nvrtcVersion have these signatures in every version.
     let describe = symbol(&library, "nvrtcGetErrorString").map(|describe| unsafe {
         Describe::Nvrtc(std::mem::transmute::<*mut c_void, DescribeNvrtc>(describe.as_ptr()))
@@ -281,6 +282,25 @@ fn load_nvrtc() -> Result<Loaded, Absence> {
         }
     }
     Ok(Loaded { library, path, version, is_simulator: false, get_proc_address: None, describe })
+}
+
+/// NVRTC opens a second library, of built-in functions, by its bare name when it first compiles: it is put where that
+/// finds it. Where there is none beside NVRTC, it has to be on the loader's path, and NVRTC says so if it is not.
+fn open_builtins(nvrtc: &Path) {
+    let Some(folder) = nvrtc.parent().filter(|folder| folder.is_absolute()) else { return };
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_builtins = name.to_str().is_some_and(|name| name.starts_with("libnvrtc-builtins.so."));
+        if !is_builtins {
+            continue;
+        }
+        // SAFETY: [library-load] the library that belongs to the NVRTC beside it.
+        if let Ok(library) = unsafe { Shared::open(Some(entry.path()), RTLD_NOW | RTLD_LOCAL) } {
+            // It stays loaded, as NVRTC does.
+            let _handle = library.into_raw();
+        }
+    }
 }
 
 fn open_first(places: impl Iterator<Item = PathBuf>) -> Result<(Shared, String), String> {

@@ -2,7 +2,7 @@
 
 use crate::status::code;
 use cuirass_fault::Failure;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::mem::ManuallyDrop;
 
 /// A kind of handle: how it is called and how it is given back.
 pub trait Kind: Sized + 'static {
@@ -13,9 +13,9 @@ pub trait Kind: Sized + 'static {
     /// What the handle needs as long as it lives.
     type Parent;
 
-    /// Gives the handle back. Called once; whatever it returns, the handle is spent: a destroy may return an older,
-    /// asynchronous error after having worked, so that it is never called again.
-    fn release(raw: Self::Raw, parent: &Self::Parent) -> Result<(), Failure>;
+    /// Gives the handle back, and what it needed. Called once; whatever it returns, the handle is spent: a destroy may
+    /// return an older, asynchronous error after having worked, so that it is never called again.
+    fn release(raw: Self::Raw, parent: Self::Parent) -> Result<(), Failure>;
 }
 
 /// A handle that somebody else gives back: a token, and nothing more.
@@ -30,8 +30,8 @@ unsafe impl<T: Copy> Sync for Opaque<T> {}
 /// A handle and what it needs. Dropped or closed, the handle is given back, once.
 pub struct Owned<K: Kind> {
     raw: K::Raw,
-    spent: AtomicBool,
-    parent: K::Parent,
+    /// Taken out once: by `close`, by `into_raw`, or by the drop that then comes.
+    parent: ManuallyDrop<K::Parent>,
 }
 
 // SAFETY: [opaque-handle] a driver handle is a token without thread affinity, and every handle may be used and given
@@ -42,8 +42,9 @@ unsafe impl<K: Kind> Sync for Owned<K> where K::Parent: Send + Sync {}
 
 impl<K: Kind> Owned<K> {
     /// Takes charge of a handle that the driver has just made.
+    #[inline]
     pub fn new(raw: K::Raw, parent: K::Parent) -> Owned<K> {
-        Owned { raw, spent: AtomicBool::new(false), parent }
+        Owned { raw, parent: ManuallyDrop::new(parent) }
     }
 
     /// The handle, where it is.
@@ -65,24 +66,26 @@ impl<K: Kind> Owned<K> {
     }
 
     /// Gives the handle back and returns what the driver said. The handle is spent, whatever that was.
+    #[inline]
     pub fn close(self) -> Result<(), Failure> {
-        self.release()
+        let (raw, parent) = self.into_raw();
+        K::release(raw, parent)
     }
 
-    /// Leaves the handle to somebody else: it is not given back here.
-    pub fn disown(&self) -> K::Raw {
-        self.spent.store(true, Ordering::Release);
-        self.raw
-    }
-
-    fn release(&self) -> Result<(), Failure> {
-        if self.spent.swap(true, Ordering::AcqRel) { Ok(()) } else { K::release(self.raw, &self.parent) }
+    /// Leaves the handle, and what it needs, to the caller: it is not given back here.
+    #[inline]
+    pub fn into_raw(self) -> (K::Raw, K::Parent) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: [owner-parent] `this` is not dropped, so that the parent is taken this once.
+        (this.raw, unsafe { ManuallyDrop::take(&mut this.parent) })
     }
 }
 
 impl<K: Kind> Drop for Owned<K> {
     fn drop(&mut self) {
-        if let Err(failure) = self.release() {
+        // SAFETY: [owner-parent] whatever else takes the parent prevents this drop.
+        let parent = unsafe { ManuallyDrop::take(&mut self.parent) };
+        if let Err(failure) = K::release(self.raw, parent) {
             report_release::<K>(failure);
         }
     }

@@ -3,8 +3,10 @@
 use crate::load;
 use crate::table::{NOT_CALLED, Table, driver, nvrtc};
 use cuirass_fault::{Cause, Facts, Failure, Library, Status};
+use cuirass_sys::cuda::CUstreamCaptureMode;
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The statuses after which `cuda.h` says that the process must be terminated to use CUDA again.
 pub const STICKY: [u32; 13] = [226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
@@ -14,6 +16,32 @@ const STICKY_NOTE: &str = "this is the fault of an earlier kernel; every call in
                            and the process must be restarted to use CUDA again";
 /// What the user of a call that a capture forbids should know.
 const CAPTURE_NOTE: &str = "a stream capture in progress forbids this call, and is now invalidated";
+
+/// The captures in progress that cuirass began, by mode: global, thread-local, relaxed.
+static CAPTURES: [AtomicUsize; 3] = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
+const MODES: [&str; 3] = ["global", "thread_local", "relaxed"];
+
+/// Notes that a capture was begun in a mode, for the notes of calls that it forbids.
+pub fn capture_begun(mode: CUstreamCaptureMode) {
+    if let Some(count) = usize::try_from(mode.0).ok().and_then(|mode| CAPTURES.get(mode)) {
+        count.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Notes that a capture has ended that [`capture_begun`] was told of.
+pub fn capture_ended(mode: CUstreamCaptureMode) {
+    if let Some(count) = usize::try_from(mode.0).ok().and_then(|mode| CAPTURES.get(mode)) {
+        count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn capture_note() -> String {
+    let running = CAPTURES.iter().zip(MODES).filter(|(count, _)| count.load(Ordering::Acquire) > 0);
+    match running.map(|(_, mode)| mode).collect::<Vec<_>>().as_slice() {
+        [] => CAPTURE_NOTE.to_owned(),
+        modes => format!("{CAPTURE_NOTE}; a graph builder began one in {} mode", modes.join(" and in ")),
+    }
+}
 
 /// Makes the failure of a call.
 #[cold]
@@ -41,7 +69,7 @@ pub fn failed<const N: usize>(table: &'static Table<N>, at: usize, code: u32, su
         } else if info.library == Library::Driver
             && matches!(code, code::STREAM_CAPTURE_UNSUPPORTED | code::STREAM_CAPTURE_IMPLICIT)
         {
-            facts.notes.push(CAPTURE_NOTE.to_owned());
+            facts.notes.push(capture_note());
         }
         facts.status = Some(status);
     }
@@ -152,6 +180,16 @@ pub mod code {
     pub const NOT_READY: u32 = 600;
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
     pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    /// `CUDA_ERROR_ILLEGAL_STATE`
+    pub const ILLEGAL_STATE: u32 = 401;
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`
+    pub const STREAM_CAPTURE_INVALIDATED: u32 = 901;
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`
+    pub const STREAM_CAPTURE_UNJOINED: u32 = 904;
+    /// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`
+    pub const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
+    /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`
+    pub const GRAPH_EXEC_UPDATE_FAILURE: u32 = 910;
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
     pub const STREAM_CAPTURE_IMPLICIT: u32 = 906;
     /// `CUDA_ERROR_NOT_SUPPORTED`

@@ -19,8 +19,8 @@ pub type Reporter = Arc<dyn Fn(&Report) + Send + Sync>;
 
 static REPORTER: RwLock<Option<Reporter>> = RwLock::new(None);
 
-/// Installs what receives reports from now on, and returns what did before. `None` is the default: one line on
-/// stderr, flushed.
+/// Installs what receives reports from now on, and returns what did before. `None` is the default: with the feature
+/// `tracing` and a subscriber in place, an event of level WARN; else one line on stderr, flushed.
 pub fn set_reporter(reporter: Option<Reporter>) -> Option<Reporter> {
     let mut slot = REPORTER.write().unwrap_or_else(std::sync::PoisonError::into_inner);
     std::mem::replace(&mut *slot, reporter)
@@ -72,12 +72,23 @@ pub(crate) fn make(report: Report) {
     lock::assert_none_held("a report");
     let reporter = REPORTER.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
     match reporter {
+        #[cfg(feature = "tracing")]
+        None if tracing::dispatcher::has_been_set() => to_tracing(&report),
         None => to_stderr(&report),
         Some(reporter) => {
             if catch_unwind(AssertUnwindSafe(|| reporter(&report))).is_err() {
                 to_stderr(&report);
             }
         }
+    }
+}
+
+/// One event of level WARN; a subscriber that panics is no reason to lose the report.
+#[cfg(feature = "tracing")]
+fn to_tracing(report: &Report) {
+    let event = || tracing::warn!(target: "cuirass", call = report.call(), "{report}");
+    if catch_unwind(AssertUnwindSafe(event)).is_err() {
+        to_stderr(report);
     }
 }
 

@@ -206,6 +206,8 @@ pub(crate) enum Operand<'s> {
     Vector(Vec<Operand<'s>>),
     /// `[base + offset]`; without a base it is an absolute address.
     Address(Option<&'s str>, i64),
+    /// `[t, {a, b}]` of textures and tensors, which are not simulated.
+    Other,
     /// `(a, b)` of a call.
     List(Vec<Operand<'s>>),
 }

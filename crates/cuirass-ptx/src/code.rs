@@ -10,6 +10,8 @@ pub(crate) const SHARED_BASE: u64 = 0x0100_0000_0000_0000;
 pub(crate) const LOCAL_BASE: u64 = 0x0200_0000_0000_0000;
 /// The generic window of kernel parameters.
 pub(crate) const PARAM_BASE: u64 = 0x0300_0000_0000_0000;
+/// Where a cooperative grid's workspace is: above all host addresses, below all windows.
+pub(crate) const WORKSPACE: u64 = 0x00ff_0000_0000_0000;
 /// How far a window reaches.
 pub(crate) const WINDOW: u64 = 1 << 32;
 /// The first usable byte of the shared window: hardware keeps the first KiB for itself.
@@ -88,6 +90,9 @@ pub(crate) enum Special {
     LaneMaskGt,
     DynamicSharedSize,
     TotalSharedSize,
+    /// An environment register: 1 and 2 hold the upper and the lower word of the address of a
+    /// cooperative grid's workspace.
+    Env(u8),
     /// The same everywhere: cluster shapes of a cluster of one block, environment registers.
     Fixed(u32),
 }
@@ -150,6 +155,8 @@ pub(crate) struct Access {
     /// Bytes of one element.
     pub(crate) bytes: u32,
     pub(crate) signed: bool,
+    /// Whether others are expected to change what is read: a loop of such loads waits for them.
+    pub(crate) poll: bool,
     /// One register an element; `NONE` as index for a destination nobody wants.
     pub(crate) regs: Vec<RegRef>,
 }
@@ -251,6 +258,7 @@ pub(crate) enum Callee {
     Malloc,
     Free,
     AssertFail,
+    SetCondition,
 }
 
 /// A run of bytes in an invocation's local memory.

@@ -36,6 +36,8 @@ pub trait Host: Sync {
     fn malloc(&self, bytes: u64) -> u64;
     /// The end of memory from [`Host::malloc`].
     fn free(&self, address: u64);
+    /// A condition of the graph that the kernel is part of gets a value (`cudaGraphSetConditional`).
+    fn set_condition(&self, _handle: u64, _value: u32) {}
     /// Whether the launch should end early.
     fn cancelled(&self) -> bool;
 }
@@ -71,11 +73,14 @@ pub struct Limits {
     pub stack_bytes: u32,
     /// How many calls may be nested.
     pub call_depth: u32,
+    /// Whether the launch is cooperative: `%envreg1` and `%envreg2` then hold the address of a
+    /// workspace for grid-wide barriers, which the interpreter provides.
+    pub cooperative: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { stack_bytes: 512 << 10, call_depth: 1 << 12 }
+        Self { stack_bytes: 512 << 10, call_depth: 1 << 12, cooperative: false }
     }
 }
 

@@ -1,7 +1,7 @@
 //! PTX without a GPU: parse, check, lower and run the code that NVRTC produces.
 //!
 //! The crate knows nothing of the driver. A [`Module`] is made from text; [`Loaded`] places its
-//! globals at device addresses that the caller chose; [`run`] executes a grid over memory that the
+//! globals at device addresses that the caller chose; [`run()`] executes a grid over memory that the
 //! caller owns ([`DeviceMemory`]) and reports a [`Fault`] when the program does what hardware
 //! would refuse. A warp is executed at a time, lane loops over arrays of 32 values, so an
 //! interpreted instruction costs little more than its arithmetic.
@@ -9,6 +9,8 @@
 //! The passes are separate modules: `parse` turns text into a tree, `check` holds the rules of
 //! registers and types, `lower` turns the tree into warp instructions, `ops` is the table of what
 //! each opcode and type does to registers, and `run` is everything that has memory or time.
+
+#![deny(unsafe_code)]
 
 mod ast;
 mod check;

@@ -65,6 +65,11 @@ impl Format {
         u64::from(neg) << (self.exp + self.man)
     }
 
+    /// Positive infinity.
+    pub(crate) fn infinity(self) -> u64 {
+        self.inf(false)
+    }
+
     fn inf(self, neg: bool) -> u64 {
         self.sign(neg) | (((1 << self.exp) - 1) << self.man)
     }
@@ -253,7 +258,7 @@ fn quotient(a: Num, b: Num) -> (Num, bool) {
             let shift = m.leading_zeros() as i32 - 1;
             let wide = m << shift;
             let man = wide / n;
-            return (Num::Finite { neg, exp: p - shift - q, man }, wide % n != 0);
+            return (Num::Finite { neg, exp: p - shift - q, man }, !wide.is_multiple_of(n));
         }
     };
     (n, false)

@@ -1,5 +1,14 @@
 //! What NVRTC makes of everyday kernels, against plain expectations.
 
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::result_large_err,
+    clippy::type_complexity
+)]
+
 mod common;
 
 use common::{Go, Params, Ram, TestHost, load};
@@ -71,4 +80,62 @@ fn collatz() {
         }
         assert_eq!(got, steps, "{i}");
     }
+}
+
+/// Every sample parses, and nothing in it is missing from the interpreter.
+#[test]
+fn all_samples_are_supported() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples");
+    let mut kernels = 0;
+    let mut missing = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "ptx") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        let module = match cuirass_ptx::Module::parse(&source, &common::TARGET) {
+            Ok(module) => module,
+            Err(error) => {
+                missing.push(format!("{}: {error}", path.display()));
+                continue;
+            }
+        };
+        for kernel in module.kernels() {
+            kernels += 1;
+            if let Some(text) = kernel.unsupported() {
+                missing.push(format!("{}: {}: {text}", path.display(), kernel.name()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(kernels > 80, "{kernels}");
+}
+
+/// The same source with line information and with fast math.
+#[test]
+fn variants_of_saxpy() {
+    for source in [include_str!("samples/basic_lineinfo.ptx"), include_str!("samples/basic_fast.ptx")] {
+        let mut ram = Ram::default();
+        let loaded = load(source, &mut ram).unwrap();
+        let (dx, dy) = (ram.alloc_f32(&[1.0, 2.0, 3.0]), ram.alloc_f32(&[10.0, 20.0, 30.0]));
+        let params = Params::default().f32(2.0).u64(dx).u64(dy).u32(3);
+        Go::new("saxpy", 1, 32, params).run(&loaded, &ram, &TestHost::default()).unwrap();
+        assert_eq!(ram.f32s(dy), [12.0, 24.0, 36.0]);
+    }
+}
+
+#[test]
+fn kernels_describe_themselves() {
+    let module = cuirass_ptx::Module::parse(include_str!("samples/basic.ptx"), &common::TARGET).unwrap();
+    assert_eq!(module.target_arch(), 90);
+    let reduce = module.kernel("reduce").unwrap();
+    assert_eq!(reduce.static_shared_bytes(), 1024);
+    assert!(!reduce.uses_dynamic_shared());
+    assert_eq!(reduce.param_bytes(), 20);
+    let saxpy = module.kernel("saxpy").unwrap();
+    let offsets: Vec<u32> = saxpy.params().iter().map(|p| p.offset).collect();
+    assert_eq!(offsets, [0, 8, 16, 24]);
+    assert_eq!(saxpy.static_shared_bytes(), 0);
+    assert!((8..=255).contains(&saxpy.registers()));
 }

@@ -1,1 +1,70 @@
+//! The Python package's library: classes and functions that convert, release the interpreter and call `cuirass`.
+//!
+//! One file a family. A class holds its share of the Rust object in a [`slot::Slot`], so that `close()` is safe while
+//! another thread uses it; calls go through [`error::run`] (interpreter released) or [`error::ask`] (a getter).
+#![deny(unsafe_code)]
+#![deny(clippy::indexing_slicing)]
 
+mod argument;
+mod config;
+mod context;
+mod device;
+mod error;
+mod event;
+mod handle;
+mod kernel;
+mod launch;
+mod memory;
+mod module;
+mod options;
+mod program;
+mod properties;
+mod report;
+mod sim;
+mod slot;
+mod stream;
+mod view;
+
+use pyo3::prelude::*;
+
+/// The classes and functions that `cuirass` exports.
+#[pymodule(gil_used = false)]
+fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add_class::<context::Context>()?;
+    module.add_class::<device::Device>()?;
+    module.add_class::<properties::DeviceProperties>()?;
+    module.add_class::<event::Event>()?;
+    module.add_class::<kernel::Kernel>()?;
+    module.add_class::<kernel::KernelAttributes>()?;
+    module.add_class::<kernel::KernelOccupancy>()?;
+    module.add_class::<config::LaunchConfig>()?;
+    module.add_class::<memory::buffer::Buffer>()?;
+    memory::buffer::install_finalizer(py)?;
+    module.add_class::<memory::pinned::LegacyPinnedMemoryResource>()?;
+    module.add_class::<memory::pool::DeviceMemoryResource>()?;
+    module.add_class::<memory::pool::MemPoolAttributes>()?;
+    module.add_class::<memory::resource::MemoryResource>()?;
+    module.add_class::<module::ObjectCode>()?;
+    module.add_class::<program::Program>()?;
+    module.add_class::<stream::Stream>()?;
+    module.add("LEGACY_DEFAULT_STREAM", Py::new(py, stream::Stream::of(cuirass::Stream::legacy_default()))?)?;
+    module.add("PER_THREAD_DEFAULT_STREAM", Py::new(py, stream::Stream::of(cuirass::Stream::per_thread_default()))?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(launch::launch, module)?)?;
+    module.add_function(wrap_pyfunction!(module::_rebuild_object_code, module)?)?;
+    module.add_function(wrap_pyfunction!(report::_report, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::drain, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_compiler_version, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_driver_version, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_loaded_compiler, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_loaded_driver, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_calls_made, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_library, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_number, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_reports, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_seed, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_text, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_use, module)?)?;
+    report::install(module)
+}

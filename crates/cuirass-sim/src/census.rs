@@ -7,12 +7,13 @@ use crate::stream::StreamKind;
 pub fn census() -> Vec<(&'static str, u64)> {
     let Ok(state) = state::lock() else { return Vec::new() };
     let retained: u32 = state.devices.iter().map(|device| device.retained).sum();
-    let created = state.contexts.iter().filter(|(_, context)| !context.primary).count();
+    let created = state.contexts.iter().filter(|(_, context)| !context.primary && context.green.is_none()).count();
     let streams = state.streams.iter().filter(|(_, stream)| stream.kind == StreamKind::Created).count();
     let graphs = state.graphs.graphs.iter().filter(|(_, graph)| graph.parent.is_none() && !graph.capturing).count();
     let mut rows = vec![
         ("primary_context", u64::from(retained)),
         ("context", created as u64),
+        ("green_context", state.green.len() as u64),
         ("stream", streams as u64),
         ("event", state.events.len() as u64),
         ("graph", graphs as u64),
@@ -44,7 +45,8 @@ pub fn objects() -> String {
         lines.push_str(&format!("{{\"kind\":\"{kind}\",\"handle\":{},\"context\":{}}}\n", handle.0, context.0));
     };
     let none = crate::handle::Handle::NULL;
-    state.contexts.iter().filter(|(_, context)| !context.primary).for_each(|(handle, _)| line("context", handle, none));
+    state.contexts.iter().filter(|(_, context)| !context.primary && context.green.is_none()).for_each(|(handle, _)| line("context", handle, none));
+    state.green.iter().for_each(|(handle, green)| line("green_context", handle, green.context));
     let streams = state.streams.iter().filter(|(_, stream)| stream.kind == StreamKind::Created);
     streams.for_each(|(handle, stream)| line("stream", handle, stream.context));
     state.events.iter().for_each(|(handle, event)| line("event", handle, event.context));

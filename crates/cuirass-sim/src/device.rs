@@ -6,7 +6,7 @@ use crate::handle::Handle;
 use crate::profile;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_DEVICE, INVALID_VALUE};
-use cuirass_sys::cuda::{CUdevice, CUdevice_attribute, CUuuid};
+use cuirass_sys::cuda::{CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUuuid};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -153,4 +153,40 @@ pub fn cuDeviceGetByPCIBusId(device: Out<CUdevice>, text: Text) -> Answer {
     };
     let found = state.devices.iter().find(|device| matches(device.bus_address()));
     device.write(found.ok_or(INVALID_DEVICE)?.ordinal as CUdevice)
+}
+
+pub fn cuDeviceGetExecAffinitySupport(supported: Out<c_int>, kind: CUexecAffinityType, dev: CUdevice) -> Answer {
+    state::lock()?.device(dev)?;
+    if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
+        return Err(INVALID_VALUE);
+    }
+    // Only under the multi-process service.
+    supported.write(0)
+}
+
+pub fn cuDeviceGetProperties(properties: Out<CUdevprop>, dev: CUdevice) -> Answer {
+    use CUdevice_attribute as A;
+    let state = state::lock()?;
+    let device = state.device(dev)?;
+    let get = |attribute| device.attribute(attribute);
+    properties.write(CUdevprop {
+        maxThreadsPerBlock: get(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        maxThreadsDim: [
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
+        ],
+        maxGridSize: [
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
+        ],
+        sharedMemPerBlock: get(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+        totalConstantMemory: get(A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+        SIMDWidth: get(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        memPitch: get(A::CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+        regsPerBlock: get(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        clockRate: get(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        textureAlign: get(A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
+    })
 }

@@ -72,6 +72,7 @@ pub struct Engine {
     idle: usize,
     running: usize,
     tasks: u64,
+    picked: Instant,
     callback_thread: bool,
     seed: Option<Random>,
     wanted: Vec<(u64, Deps)>,
@@ -134,6 +135,7 @@ impl Engine {
             idle: 0,
             running: 0,
             tasks: 0,
+            picked: Instant::now(),
             callback_thread: false,
             seed: seed.map(Random::new),
             wanted: Vec::new(),
@@ -146,6 +148,11 @@ impl Engine {
     pub fn set_seed(&mut self, seed: Option<u64>) {
         self.seed = seed.map(Random::new);
         WORK.notify_all();
+    }
+
+    /// The source of chance of a deterministic schedule.
+    pub fn random(&mut self) -> Option<&mut Random> {
+        self.seed.as_mut()
     }
 
     /// A new queue.
@@ -258,9 +265,18 @@ impl Engine {
     fn wake(&mut self) {
         if self.idle > 0 {
             WORK.notify_one();
-        } else if self.workers < WORKERS {
+        } else if self.workers < WORKERS || self.held_up() {
             self.hire();
         }
+    }
+
+    /// Whether all workers are busy with work that does not end: kernels may wait for work that has no worker yet.
+    fn held_up(&self) -> bool {
+        self.seed.is_none()
+            && !self.ready.is_empty()
+            && self.idle == 0
+            && self.workers < MOST_WORKERS
+            && self.picked.elapsed() >= HELD_UP
     }
 
     fn hire(&mut self) {
@@ -357,7 +373,28 @@ impl State {
     /// Which op a worker does next.
     fn next(&mut self) -> Option<(u32, Job, Work)> {
         let slot = self.engine.pick()?;
+        Some(self.begin(slot))
+    }
+
+    /// An op that a call waits for and that its own thread can do, so that nobody has to be woken.
+    fn next_of(&mut self, deps: &[Dep]) -> Option<(u32, Job, Work)> {
+        if self.engine.seed.is_some() {
+            return None;
+        }
+        let wanted = |slot: &u32| {
+            let queue = &self.engine.queues[*slot as usize];
+            let key = QueueKey { slot: *slot, generation: queue.generation };
+            let is_task = queue.ops.front().is_some_and(|op| matches!(op.work, Work::Task(_)));
+            is_task && deps.iter().any(|dep| dep.queue == key && queue.done < dep.count)
+        };
+        let at = self.engine.ready.iter().position(wanted)?;
+        let slot = self.engine.ready.remove(at);
+        Some(self.begin(slot))
+    }
+
+    fn begin(&mut self, slot: u32) -> (u32, Job, Work) {
         self.engine.tasks += 1;
+        self.engine.picked = Instant::now();
         self.engine.allowance = self.engine.allowance.saturating_sub(1);
         self.engine.running += 1;
         let number = self.engine.tasks;
@@ -365,7 +402,7 @@ impl State {
         queue.standing = Standing::Running;
         let job = Job { context: queue.context, device: queue.device, number };
         let work = queue.ops.pop_front().map_or(Work::Nothing, |op| op.work);
-        Some((slot, job, work))
+        (slot, job, work)
     }
 
     fn hand_over(&mut self, slot: u32, job: Job, work: Work) {
@@ -416,23 +453,28 @@ fn worker() {
             state.engine.idle -= 1;
             continue;
         };
-        match work {
-            Work::Nothing | Work::Wait { .. } => state.complete(slot, Ok(())),
-            Work::Record { event, serial } => {
-                state.happened(event, serial);
-                state.complete(slot, Ok(()));
-            }
-            Work::Task(task) => {
-                let skipped = context::lost(&state, job.context).is_some();
-                let outcome = MutexGuard::unlocked(&mut state, || {
-                    let outcome = if skipped { Ok(()) } else { attempt(|| task.run(&job)) };
-                    drop(task);
-                    outcome
-                });
-                state.complete(slot, outcome);
-            }
-            Work::Host(_) | Work::Callback(_) => state.hand_over(slot, job, work),
+        perform(&mut state, slot, job, work);
+    }
+}
+
+/// Does the head of a queue, or hands it to the callback thread.
+fn perform(state: &mut Guard, slot: u32, job: Job, work: Work) {
+    match work {
+        Work::Nothing | Work::Wait { .. } => state.complete(slot, Ok(())),
+        Work::Record { event, serial } => {
+            state.happened(event, serial);
+            state.complete(slot, Ok(()));
         }
+        Work::Task(task) => {
+            let skipped = context::lost(state, job.context).is_some();
+            let outcome = MutexGuard::unlocked(state, || {
+                let outcome = if skipped { Ok(()) } else { attempt(|| task.run(&job)) };
+                drop(task);
+                outcome
+            });
+            state.complete(slot, outcome);
+        }
+        Work::Host(_) | Work::Callback(_) => state.hand_over(slot, job, work),
     }
 }
 
@@ -478,23 +520,13 @@ pub fn wait(state: &mut Guard, deps: &[Dep]) {
     if state.engine.seed.is_some() {
         state.engine.wake();
     }
-    let mut since = Instant::now();
-    let mut done = state.engine.tasks;
     while !state.engine.all_reached(deps) {
-        if DONE.wait_for(state, HELD_UP).timed_out() {
-            // All workers may be held up by kernels that wait for work that has no worker.
-            let engine = &mut state.engine;
-            let stuck = engine.tasks == done && since.elapsed() >= HELD_UP;
-            if stuck
-                && !engine.ready.is_empty()
-                && engine.idle == 0
-                && engine.workers < MOST_WORKERS
-                && engine.seed.is_none()
-            {
-                engine.hire();
-            }
-            done = engine.tasks;
-            since = Instant::now();
+        if let Some((slot, job, work)) = state.next_of(deps) {
+            perform(state, slot, job, work);
+            continue;
+        }
+        if DONE.wait_for(state, HELD_UP).timed_out() && state.engine.held_up() {
+            state.engine.hire();
         }
     }
     state.engine.wanted.retain(|(other, _)| *other != ticket);
@@ -504,6 +536,9 @@ pub fn wait(state: &mut Guard, deps: &[Dep]) {
 pub fn ask(state: &mut Guard, deps: &[Dep]) -> bool {
     if state.engine.all_reached(deps) {
         return true;
+    }
+    if state.engine.held_up() {
+        state.engine.hire();
     }
     if let Some(random) = &mut state.engine.seed {
         let steps = random.below(3) as u64;

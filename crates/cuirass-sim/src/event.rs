@@ -164,6 +164,7 @@ pub fn cuEventSynchronize(event: CUevent) -> Answer {
     if let Some(dep) = place {
         engine::wait(&mut state, &[dep]);
     }
+    state.synchronised();
     state.not_lost(context)
 }
 

@@ -26,6 +26,11 @@ impl Handle {
         self.0 as usize as *mut T
     }
 
+    /// Whether it has the shape of a handle of that kind.
+    pub fn is(self, kind: Kind) -> bool {
+        self.0 >> 40 == MARK >> 40 | kind as u64
+    }
+
     /// Whether it is null.
     pub fn is_null(self) -> bool {
         self.0 == 0
@@ -70,6 +75,8 @@ pub enum Kind {
     Capture,
     /// `CUgreenCtx`
     GreenContext,
+    /// `CUdevResourceDesc`
+    ResourceDescription,
     /// `CUlinkState`
     Linker,
     /// `CUmemGenericAllocationHandle`
@@ -102,6 +109,7 @@ impl Kind {
             Kind::UserObject => "user_object",
             Kind::Capture => "capture",
             Kind::GreenContext => "green_context",
+            Kind::ResourceDescription => "resource_description",
             Kind::Linker => "linker",
             Kind::Physical => "physical_memory",
             Kind::Array => "array",

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Half of this machine's memory, in whole GiB, one at least.
@@ -64,6 +65,75 @@ impl Reservation {
     }
 }
 
+/// Memory that is a file of no folder: it can be mapped at several places and by several processes.
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: OwnedFd,
+    len: usize,
+}
+
+impl SharedMemory {
+    /// Some, all zero.
+    pub fn create(len: usize) -> Option<Self> {
+        // SAFETY: [libc] the name is text with a closing zero.
+        let file = unsafe { libc::memfd_create(c"cuirass-sim".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return None;
+        }
+        // SAFETY: [libc] a descriptor that was made just now, and that nobody else owns.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        let size = libc::off_t::try_from(len).ok()?;
+        // SAFETY: [libc] an open descriptor.
+        let failed = unsafe { libc::ftruncate(file.as_raw_fd(), size) };
+        (failed == 0).then_some(Self { file, len })
+    }
+
+    /// What another process, or this one, has made of [`SharedMemory::share`]; the descriptor stays the caller's.
+    pub fn adopt(descriptor: i32) -> Option<Self> {
+        // SAFETY: [libc] any number may be asked for; the answer to one that is not open is an error.
+        let file = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+        if file < 0 {
+            return None;
+        }
+        // SAFETY: [libc] a descriptor that was made just now, and that nobody else owns.
+        let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(file) });
+        let len = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        Some(Self { file: file.into(), len })
+    }
+
+    /// A descriptor for another process; it is the caller's to close.
+    pub fn share(&self) -> Option<i32> {
+        self.file.try_clone().ok().map(IntoRawFd::into_raw_fd)
+    }
+
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts it at a place in a [`Reservation`]; what was there is gone.
+    pub fn show(&self, at: usize) -> bool {
+        self.place(at, libc::MAP_SHARED, self.file.as_raw_fd())
+    }
+
+    /// Puts memory of nobody at that place again.
+    pub fn hide(&self, at: usize) -> bool {
+        self.place(at, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
+    }
+
+    fn place(&self, at: usize, flags: i32, file: i32) -> bool {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let place = at as *mut libc::c_void;
+        // SAFETY: [sim-memory] the place lies in a reservation of the driver, which only holds simulated memory.
+        unsafe { libc::mmap(place, self.len, protection, flags | libc::MAP_FIXED, file, 0) == place }
+    }
+}
+
 /// A host pointer from a number.
 pub fn pointer(address: usize) -> *mut u8 {
     address as *mut u8
@@ -101,6 +171,16 @@ pub fn read(from: usize, len: usize) -> Vec<u8> {
 /// Writes bytes to live simulated memory.
 pub fn write(to: usize, bytes: &[u8]) {
     copy(to, bytes.as_ptr() as usize, bytes.len());
+}
+
+/// Whether all pages of a range are memory of this process.
+pub fn is_mapped(start: usize, len: usize) -> bool {
+    const PAGE: usize = 4096;
+    let first = start / PAGE * PAGE;
+    let pages = (start % PAGE).saturating_add(len).div_ceil(PAGE);
+    let mut resident = vec![0_u8; pages];
+    // SAFETY: [libc] mincore reads no memory of the range, and writes one byte a page into the vector.
+    unsafe { libc::mincore(first as *mut libc::c_void, pages * PAGE, resident.as_mut_ptr()) == 0 }
 }
 
 /// Keeps signals away from the calling thread: they are for the program's own threads.

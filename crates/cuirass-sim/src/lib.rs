@@ -17,6 +17,7 @@ pub mod engine;
 pub mod entry;
 pub mod event;
 pub mod graph;
+pub mod green;
 pub mod handle;
 pub mod host;
 pub mod launch;

@@ -3,7 +3,7 @@
 //! A report is kept in memory, to be read through `cuirass_sim_reports`, and written to stderr as one line unless
 //! the configuration says `quiet=1`. Making one never fails and never panics.
 
-use crate::thread;
+use crate::{host, thread};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -68,6 +68,10 @@ pub fn set_quiet(quiet: bool) {
 
 /// Makes a report.
 pub fn make(kind: Kind, text: String) {
+    if host::forked() {
+        // Another thread of the parent may have held the locks.
+        return;
+    }
     let call = thread::place().call;
     if !QUIET.load(Ordering::Relaxed) {
         let line = format!("cuirass-sim: {}: {text}\n", kind.name());
@@ -95,11 +99,14 @@ pub fn unsupported(text: String) {
 
 /// The number that the next report will have.
 pub fn mark() -> u64 {
-    REPORTS.lock().next
+    if host::forked() { 0 } else { REPORTS.lock().next }
 }
 
 /// The kept reports from a mark on.
 pub fn since(mark: u64) -> Vec<Report> {
+    if host::forked() {
+        return Vec::new();
+    }
     REPORTS.lock().kept.iter().filter(|report| report.number >= mark).cloned().collect()
 }
 

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::graph::Graphs;
+use crate::green::{Description, GreenContext};
 use crate::handle::{Kind, Table};
 use crate::memory::Memory;
 use crate::module::Modules;
@@ -33,6 +34,10 @@ pub struct State {
     pub engine: Engine,
     /// Graphs and captures.
     pub graphs: Graphs,
+    /// Green contexts.
+    pub green: Table<GreenContext>,
+    /// What green contexts can be made of; the driver has no call that ends one.
+    pub descriptions: Table<Description>,
     /// Memory of every kind.
     pub memory: Memory,
     /// Loaded code.
@@ -58,6 +63,8 @@ pub fn initialise(config: &Config) {
             events: Table::new(Kind::Event),
             engine: Engine::new(config.seed),
             graphs: Graphs::new(),
+            green: Table::new(Kind::GreenContext),
+            descriptions: Table::new(Kind::ResourceDescription),
             memory: Memory::new(config),
             modules: Modules::new(),
             next_id: 1,
@@ -92,5 +99,13 @@ impl State {
     pub fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+
+    /// A call has waited for work: what that brings about beside.
+    pub fn synchronised(&mut self) {
+        crate::memory::synchronised(self);
+        if crate::launch::output::waits() {
+            crate::launch::output::flush();
+        }
     }
 }

@@ -245,6 +245,7 @@ pub fn cuStreamSynchronize(stream: CUstream) -> Answer {
     state.waited_in_capture(&at)?;
     let deps = state.all_of(&at);
     engine::wait(&mut state, &deps);
+    state.synchronised();
     state.not_lost(at.context)
 }
 
@@ -290,7 +291,7 @@ pub fn cuStreamGetCtx_v2(stream: CUstream, context: Out<CUcontext>, green: Out<C
     let mut state = state::lock()?;
     let at = state.stream(stream)?;
     state.context(at.context)?;
-    green.write_if_wanted(Handle::NULL.raw());
+    green.write_if_wanted(state.context(at.context)?.green.unwrap_or(Handle::NULL).raw());
     context.write(at.context.raw())
 }
 

@@ -50,9 +50,13 @@ pub enum NodeKind {
     Alloc,
     /// `CU_GRAPH_NODE_TYPE_MEM_FREE`
     Free,
+    /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`
+    Conditional,
 }
 
 /// Something that a worker does, once for a stream, or once each time a graph is launched.
+///
+/// Its last owner may be a graph that ends while the state is locked: dropping a task must not lock it.
 pub trait Task: Send + Sync + 'static {
     /// Does it. No lock is held; a task that needs the state locks it itself.
     ///

@@ -2,10 +2,25 @@
 //!
 //! The same tests run on both drivers: `CUIRASS_DRIVER=gpu` runs them on the system's, anything else on the simulated
 //! one. A test of what only the simulated driver can tell asks [`is_simulator`].
+//!
+//! The gauntlet's engine is here too: [`sweep`] runs an [`operation`] with each of its calls failing in turn
+//! ([`instrument`]), [`judge`] makes the six checks of section 11 of the failure policy, [`ledger`] follows handles, and
+//! [`runner`] gives each family a process of its own.
+
+pub mod calls;
+pub mod instrument;
+pub mod judge;
+pub mod ledger;
+pub mod operation;
+pub mod raw;
+pub mod runner;
+pub mod simulator;
+pub mod sweep;
+
+pub use simulator::census;
 
 use cuirass_call::load;
 use cuirass_fault::{Library, Report, Reporter, set_reporter};
-use std::ffi::{CStr, c_char};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -66,17 +81,4 @@ pub fn is_simulator() -> bool {
 pub fn driver_version() -> u32 {
     choose();
     load::driver_version().unwrap_or(0)
-}
-
-/// What is alive in the simulated driver, as it writes it; `None` on a real one.
-pub fn census() -> Option<String> {
-    let symbol = load::simulator_symbol("cuirass_sim_census")?;
-    // SAFETY: [simulator-export] families/sim.toml: writes at most the given number of bytes, with a NUL, and returns
-    // how many the whole text has.
-    unsafe {
-        let census: unsafe extern "C" fn(*mut c_char, usize) -> usize = std::mem::transmute(symbol.as_ptr());
-        let mut bytes = vec![0_u8; census(std::ptr::null_mut(), 0) + 1];
-        census(bytes.as_mut_ptr().cast(), bytes.len());
-        CStr::from_bytes_until_nul(&bytes).ok().map(|text| text.to_string_lossy().into_owned())
-    }
 }

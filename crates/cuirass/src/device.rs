@@ -246,7 +246,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a priority out of range; what the driver answers.
     pub fn create_stream(self, options: &StreamOptions) -> Result<Stream> {
-        Stream::create(&self.context()?, options)
+        Stream::create_in(self.context()?, options)
     }
 
     /// An event in its primary context.
@@ -254,7 +254,7 @@ impl Device {
     /// # Errors
     /// What the driver answers.
     pub fn create_event(self, options: &EventOptions) -> Result<Event> {
-        Event::create(&self.context()?, options)
+        Event::create_in(self.context()?, options)
     }
 
     /// The resource of its default memory pool.

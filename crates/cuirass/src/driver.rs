@@ -85,6 +85,12 @@ pub fn device_count() -> Result<i32> {
     Ok(initialized().and_then(|()| call::get_count())?)
 }
 
+/// A function that only the simulated driver has, by its name, `cuirass_sim_census`; `None` with another driver. The
+/// driver is loaded if it is not yet.
+pub fn simulator_symbol(name: &str) -> Option<std::ptr::NonNull<std::ffi::c_void>> {
+    load::simulator_symbol(name)
+}
+
 /// Whether this process was forked after the driver had been loaded: CUDA cannot be used in it.
 pub fn is_forked() -> bool {
     cuirass_call::table::is_forked()

@@ -3,22 +3,19 @@
 use crate::context::{Context, scope};
 use crate::deferred;
 use crate::device::Device;
+use crate::graph::recording;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::event as call;
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::sys::cuda::CUevent;
-use std::sync::Arc;
 
 const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 
-/// An event. Clones are the same event; it is destroyed with the last of them.
-#[derive(Clone)]
-pub struct Event(Arc<Inner>);
-
-struct Inner {
+/// An event. Dropped or closed, it is destroyed; who shares one puts it into an `Arc`.
+pub struct Event {
     owned: Owned<EventKind>,
     options: EventOptions,
 }
@@ -30,7 +27,8 @@ impl Kind for EventKind {
     type Raw = CUevent;
     type Parent = Context;
 
-    fn release(event: CUevent, _context: &Context) -> Outcome<()> {
+    fn release(event: CUevent, _context: Context) -> Outcome<()> {
+        recording::forgotten(event);
         // Measured: it invalidates no capture and needs no context to be current.
         call::destroy(event)
     }
@@ -66,9 +64,14 @@ impl Event {
     /// # Errors
     /// What the driver answers: `CUDA_ERROR_INVALID_VALUE` for an event that is interprocess and takes the time.
     pub fn create(context: &Context, options: &EventOptions) -> Result<Event> {
+        Event::create_in(context.clone(), options)
+    }
+
+    #[inline]
+    pub(crate) fn create_in(context: Context, options: &EventOptions) -> Result<Event> {
         deferred::drain_if_any();
         let raw = scope::create(context.raw(), || call::create(options.flags()), call::destroy)?;
-        Ok(Event(Arc::new(Inner { owned: Owned::new(raw, context.clone()), options: *options })))
+        Ok(Event { owned: Owned::new(raw, context), options: *options })
     }
 
     /// Takes charge of an event: it is destroyed with the last clone.
@@ -77,44 +80,52 @@ impl Event {
     /// The handle is a live event of `context`, made with `options`, that nobody else destroys.
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(raw: CUevent, context: &Context, options: &EventOptions) -> Event {
-        Event(Arc::new(Inner { owned: Owned::new(raw, context.clone()), options: *options }))
+        Event { owned: Owned::new(raw, context.clone()), options: *options }
     }
 
     /// The driver's handle.
     #[inline]
     pub fn as_raw(&self) -> CUevent {
-        self.0.owned.raw()
+        self.owned.raw()
     }
 
     /// How it was made.
     pub fn options(&self) -> EventOptions {
-        self.0.options
+        self.options
     }
 
     /// The context that it belongs to.
     pub fn context(&self) -> Context {
-        self.0.owned.parent().clone()
+        self.owned.parent().clone()
     }
 
     /// The device that it is on.
     pub fn device(&self) -> Device {
-        self.0.owned.parent().device()
+        self.owned.parent().device()
     }
 
-    /// Gives up this share. If it is the last one the event is destroyed, and the driver's answer returned.
+    /// Destroys it, and returns the driver's answer.
     ///
     /// # Errors
     /// What the driver answers to the destruction; the handle is spent all the same.
     pub fn close(self) -> Result<()> {
-        match Arc::into_inner(self.0) {
-            Some(inner) => Ok(inner.owned.close()?),
-            None => Ok(()),
+        Ok(self.owned.close()?)
+    }
+
+    /// Destroys it because of an error that is on its way.
+    #[cold]
+    pub(crate) fn undone_after(self, error: crate::Error) -> crate::Error {
+        match self.owned.close() {
+            Ok(()) => error,
+            Err(undoing) => undoing.attach_to(error.into(), "the event that was made for it was not undone").raise(),
         }
     }
 
     #[inline]
     pub(crate) fn record_on(&self, stream: &Stream) -> Result<()> {
-        Ok(call::record(self.as_raw(), stream.as_raw())?)
+        call::record(self.as_raw(), stream.as_raw())?;
+        recording::recorded(self, stream);
+        Ok(())
     }
 
     /// `cuEventQuery`: whether the work before its last record is done; true for an event never recorded.
@@ -143,6 +154,11 @@ impl Event {
     pub fn elapsed_until(&self, end: &Event) -> Result<Option<f32>> {
         Ok(call::elapsed_time(self.as_raw(), end.as_raw())?)
     }
+}
+
+/// [`Event::is_done`], for releases.
+pub(crate) fn query_inner(event: &Event) -> Outcome<bool> {
+    call::query(event.as_raw())
 }
 
 impl PartialEq for Event {

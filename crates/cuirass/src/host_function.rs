@@ -3,12 +3,26 @@
 
 use crate::Result;
 use crate::stream::Stream;
+use cuirass_call::graph::builder;
 use cuirass_call::launch as call;
-use cuirass_fault::Failure;
+use cuirass_call::sys::cuda::CUstreamCaptureStatus;
+use cuirass_fault::lock::Mutex;
+use cuirass_fault::{Failure, Misuse};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What the driver is given: the closure, and whom a panic is to name.
+/// The closures that wait for their turn, by the number that the driver was given for each. A call that returned an
+/// error may have been accepted all the same, and run later: a number that is not here any more runs nothing, where a
+/// pointer would dangle.
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting { last: 0, calls: BTreeMap::new() });
+
+struct Waiting {
+    last: usize,
+    calls: BTreeMap<usize, Call>,
+}
+
+/// A closure, and whom a panic is to name.
 struct Call {
     function: Box<dyn FnOnce() + Send>,
     stream: usize,
@@ -19,31 +33,47 @@ impl Stream {
     /// stream waits for it. It must make no CUDA call. A panic in it is reported.
     ///
     /// # Errors
-    /// What the driver answers; the closure is then dropped without having run.
+    /// What the driver answers; the closure is then dropped without having run, unless a note says that it ran. [`ErrorKind::State`](crate::ErrorKind::State)
+    /// on a stream that is being captured.
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         let stream = self.as_raw();
-        let data = Box::into_raw(Box::new(Call { function: Box::new(function), stream: stream.addr() }));
-        // SAFETY: [host-function] `run` takes the box back, once; it catches panics.
-        let result = unsafe { call::host_func(stream, run, data.cast()) };
-        if result.is_err() {
-            // SAFETY: [host-function] the driver refused it, so that the box is still ours.
-            drop(unsafe { Box::from_raw(data) });
+        if builder::stream_is_capturing(stream)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            let message = "the stream is being captured, and a graph may run a host function any number of times: \
+                           GraphBuilder.callback() records one that can be called again";
+            return Err(Failure::misuse(Misuse::State, message).raise());
         }
-        Ok(result?)
+        let call = Call { function: Box::new(function), stream: stream.addr() };
+        let number = {
+            let mut waiting = WAITING.lock();
+            waiting.last += 1;
+            let number = waiting.last;
+            waiting.calls.insert(number, call);
+            number
+        };
+        // SAFETY: [host-function] `run` takes the number as what it is, and catches panics.
+        let result = unsafe { call::host_func(stream, run, std::ptr::without_provenance_mut(number)) };
+        let Err(failure) = result else { return Ok(()) };
+        // Dropped with no lock held: it is the user's.
+        let refused = WAITING.lock().calls.remove(&number);
+        Err(match refused {
+            Some(_call) => failure,
+            None => failure.note("the driver ran the function all the same"),
+        }
+        .raise())
     }
 }
 
 unsafe extern "C" fn run(data: *mut c_void) {
-    // SAFETY: [host-function] the box that `launch_host_function` gave away; the driver calls this once.
-    let call = unsafe { Box::from_raw(data.cast::<Call>()) };
-    let Call { function, stream } = *call;
+    let Some(Call { function, stream }) = WAITING.lock().calls.remove(&data.addr()) else { return };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(function)) {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(ToString::to_string)
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no text".to_owned());
-        Failure::misuse(cuirass_fault::Misuse::State, format!("a host function panicked: {text}"))
+        let text = text_of(&*panic);
+        Failure::misuse(Misuse::State, format!("a host function panicked: {text}"))
             .report(&format!("running a host function on stream {stream:#x}"));
     }
+}
+
+/// What a panic said.
+pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }

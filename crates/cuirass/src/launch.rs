@@ -1,6 +1,7 @@
 //! Launches: the shape of a grid, the arguments, and the call.
 #![allow(unsafe_code)]
 
+use crate::graph::recording::{self, Attachment};
 use crate::memory::Buffer;
 use crate::module::Kernel;
 use crate::stream::Stream;
@@ -87,13 +88,15 @@ parameters!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, 
 pub struct Argument<'a> {
     address: *const c_void,
     bytes: usize,
+    /// The buffer whose address it is: a graph that captures the launch holds its memory.
+    buffer: Option<&'a Buffer>,
     borrowed: PhantomData<&'a ()>,
 }
 
 impl<'a> Argument<'a> {
     /// The bytes of a value, as they are.
     pub fn bytes(bytes: &'a [u8]) -> Argument<'a> {
-        Argument { address: bytes.as_ptr().cast(), bytes: bytes.len(), borrowed: PhantomData }
+        Argument { address: bytes.as_ptr().cast(), bytes: bytes.len(), buffer: None, borrowed: PhantomData }
     }
 
     /// How many bytes it has.
@@ -110,7 +113,7 @@ impl<'a> Argument<'a> {
 impl<'a, T: KernelParameter> From<&'a T> for Argument<'a> {
     #[inline]
     fn from(value: &'a T) -> Argument<'a> {
-        Argument { address: std::ptr::from_ref(value).cast(), bytes: size_of::<T>(), borrowed: PhantomData }
+        Argument { address: std::ptr::from_ref(value).cast(), bytes: size_of::<T>(), buffer: None, borrowed: PhantomData }
     }
 }
 
@@ -118,7 +121,7 @@ impl<'a> From<&'a Buffer> for Argument<'a> {
     #[inline]
     fn from(buffer: &'a Buffer) -> Argument<'a> {
         let address = std::ptr::from_ref(buffer.address_ref()).cast();
-        Argument { address, bytes: size_of::<u64>(), borrowed: PhantomData }
+        Argument { address, bytes: size_of::<u64>(), buffer: Some(buffer), borrowed: PhantomData }
     }
 }
 
@@ -150,7 +153,7 @@ unsafe fn launch_inner(
     kernel: &Kernel,
     arguments: &[Argument<'_>],
 ) -> Outcome<()> {
-    if let Some(parameters) = kernel.known_parameters() {
+    if let Some(parameters) = kernel.parameters_for(stream)? {
         let fits = parameters.len() == arguments.len()
             && parameters.iter().zip(arguments).all(|(parameter, argument)| parameter.size == argument.bytes);
         if !fits {
@@ -179,7 +182,22 @@ unsafe fn launch_inner(
     };
     let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr() };
     // SAFETY: [launch-arguments] the caller's promise; the addresses and attributes live until the call returns.
-    unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) }
+    unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) }?;
+    if recording::any() {
+        attach(stream, kernel, arguments);
+    }
+    Ok(())
+}
+
+/// A graph that captured a launch holds the kernel, and the memory whose addresses it was given.
+#[cold]
+fn attach(stream: &Stream, kernel: &Kernel, arguments: &[Argument<'_>]) {
+    if let Some(recording) = recording::of(stream) {
+        recording.attachments.add(Attachment::Kernel(kernel.clone()));
+        for buffer in arguments.iter().filter_map(|argument| argument.buffer) {
+            recording.attachments.add(Attachment::Memory(buffer.hold()));
+        }
+    }
 }
 
 #[cold]

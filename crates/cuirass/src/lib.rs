@@ -39,6 +39,7 @@ mod deferred;
 mod device;
 pub mod driver;
 mod event;
+pub mod graph;
 mod host_function;
 mod launch;
 pub mod memory;

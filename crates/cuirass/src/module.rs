@@ -1,14 +1,15 @@
 //! Loaded code: object code, kernels and their attributes.
 #![allow(unsafe_code)]
 
-use crate::context::{capture, scope};
+use crate::context::{Context, capture, scope};
 use crate::device::Device;
+use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::launch as occupancy;
 use cuirass_call::load;
 use cuirass_call::module as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
-use cuirass_call::sys::cuda::{CUfunction_attribute, CUkernel, CUlibrary};
+use cuirass_call::sys::cuda::{CUcontext, CUfunction_attribute, CUkernel, CUlibrary};
 use cuirass_fault::{Failure, Library, Misuse};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -56,8 +57,8 @@ impl Kind for LibraryKind {
     type Raw = CUlibrary;
     type Parent = ();
 
-    fn release(library: CUlibrary, (): &()) -> Outcome<()> {
-        capture::relaxed(|| call::library_unload(library))
+    fn release(library: CUlibrary, (): ()) -> Outcome<()> {
+        capture::release(format_args!("library {library:p}"), || call::library_unload(library))
     }
 }
 
@@ -100,6 +101,13 @@ impl ObjectCode {
         symbols: HashMap<String, String>,
     ) -> ObjectCode {
         ObjectCode(Arc::new(Code { name: name.to_owned(), kind, bytes, ptx, symbols, library: OnceLock::new() }))
+    }
+
+    /// The same code, not loaded yet, with the PTX that was compiled beside it: for code that was stored.
+    #[must_use]
+    pub fn with_companion_ptx(&self, ptx: Option<Vec<u8>>) -> ObjectCode {
+        let code = &*self.0;
+        ObjectCode::compiled(code.kind, code.bytes.clone(), ptx, &code.name, code.symbols.clone())
     }
 
     /// What it is.
@@ -157,6 +165,14 @@ impl ObjectCode {
         Ok(code.library.get_or_init(|| Arc::new(Owned::new(raw, ()))))
     }
 
+    /// `cuLibraryGetModule`: the module of the loaded library in the current context.
+    ///
+    /// # Errors
+    /// As [`kernel`](ObjectCode::kernel).
+    pub fn module_raw(&self) -> Result<cuirass_call::sys::cuda::CUmodule> {
+        Ok(call::library_get_module(self.library()?.raw())?)
+    }
+
     /// A kernel, by its name in the source or in the code.
     ///
     /// # Errors
@@ -168,7 +184,7 @@ impl ObjectCode {
         let text =
             CString::new(mangled).map_err(|_nul| Failure::misuse(Misuse::Value, "a kernel's name has no NUL in it"))?;
         let raw = call::library_get_kernel(library.raw(), &text)?;
-        Ok(Kernel::new(raw, Some(library.clone()), Some(mangled.to_owned()))?)
+        Ok(Kernel::new(raw, Some(library.clone()), Some(mangled.to_owned())))
     }
 
     /// `cuLibraryGetGlobal`: a global variable in a device's primary context: its address and its size in bytes.
@@ -231,26 +247,23 @@ pub struct Kernel(Arc<KernelInner>);
 struct KernelInner {
     raw: Opaque<CUkernel>,
     name: Option<String>,
-    /// Read once; none where the driver cannot tell them (older than CUDA 12.4).
-    parameters: Option<Box<[ParameterInfo]>>,
+    /// Read by the first launch, since the driver wants a context for that; none where it cannot tell them (older than
+    /// CUDA 12.4).
+    parameters: OnceLock<Option<Box<[ParameterInfo]>>>,
     library: Option<Arc<Owned<LibraryKind>>>,
 }
 
 impl Kernel {
-    fn new(raw: CUkernel, library: Option<Arc<Owned<LibraryKind>>>, name: Option<String>) -> Outcome<Kernel> {
-        let parameters = read_parameters(raw)?;
-        Ok(Kernel(Arc::new(KernelInner { raw: Opaque(raw), name, parameters, library })))
+    fn new(raw: CUkernel, library: Option<Arc<Owned<LibraryKind>>>, name: Option<String>) -> Kernel {
+        Kernel(Arc::new(KernelInner { raw: Opaque(raw), name, parameters: OnceLock::new(), library }))
     }
 
     /// A kernel of another library's.
     ///
-    /// # Errors
-    /// What the driver answers to the question for its parameters.
-    ///
     /// # Safety
     /// The handle is a `CUkernel` that stays loaded as long as this lives.
-    pub unsafe fn borrow_raw(raw: CUkernel) -> Result<Kernel> {
-        Ok(Kernel::new(raw, None, None)?)
+    pub unsafe fn borrow_raw(raw: CUkernel) -> Kernel {
+        Kernel::new(raw, None, None)
     }
 
     /// The driver's handle.
@@ -279,9 +292,46 @@ impl Kernel {
         self.0.name.clone().unwrap_or_else(|| format!("{:p}", self.as_raw()))
     }
 
+    /// Its parameters, as far as they have been read and the driver can tell them. Makes no call.
     #[inline]
-    pub(crate) fn known_parameters(&self) -> Option<&[ParameterInfo]> {
-        self.0.parameters.as_deref()
+    pub fn known_parameters(&self) -> Option<&[ParameterInfo]> {
+        self.0.parameters.get().and_then(Option::as_deref)
+    }
+
+    /// Its parameters, for a launch on a stream; `None` where the driver cannot tell them (before CUDA 12.4). The first
+    /// time they are read from the driver, in the stream's context.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    #[inline]
+    pub fn parameters_on(&self, stream: &Stream) -> Result<Option<&[ParameterInfo]>> {
+        Ok(self.parameters_for(stream)?)
+    }
+
+    #[inline]
+    pub(crate) fn parameters_for(&self, stream: &Stream) -> Outcome<Option<&[ParameterInfo]>> {
+        match self.0.parameters.get() {
+            Some(known) => Ok(known.as_deref()),
+            None => self.read_parameters(stream.context().map_err(Failure::from)?.raw()),
+        }
+    }
+
+    #[cold]
+    fn read_parameters(&self, context: CUcontext) -> Outcome<Option<&[ParameterInfo]>> {
+        let kernel = self.as_raw();
+        let read = if load::driver_version().is_ok_and(|version| version < 12040) {
+            None
+        } else {
+            let mut parameters = Vec::new();
+            scope::read(context, || {
+                while let Some((offset, size)) = call::kernel_get_param_info(kernel, parameters.len())? {
+                    parameters.push(ParameterInfo { offset, size });
+                }
+                Ok(())
+            })?;
+            Some(parameters.into())
+        };
+        Ok(self.0.parameters.get_or_init(|| read).as_deref())
     }
 
     /// Its parameters, in order (`cuKernelGetParamInfo`).
@@ -289,7 +339,12 @@ impl Kernel {
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a driver before CUDA 12.4.
     pub fn parameters(&self) -> Result<&[ParameterInfo]> {
-        match &self.0.parameters {
+        if let Some(known) = self.known_parameters() {
+            return Ok(known);
+        }
+        // The driver wants some context to be current; it does not matter which.
+        let context = Context::current_or_primary()?;
+        match self.read_parameters(context.raw())? {
             Some(parameters) => Ok(parameters),
             None => match call::kernel_get_param_info(self.as_raw(), 0) {
                 Err(failure) => Err(failure.raise()),
@@ -303,8 +358,8 @@ impl Kernel {
     /// # Errors
     /// What the driver answers.
     pub fn attribute(&self, attribute: KernelAttribute, device: Device) -> Result<i32> {
-        let context = device.context()?;
-        Ok(scope::read(context.raw(), || call::kernel_get_attribute(self.as_raw(), attribute, device.as_raw()))?)
+        // Measured: no context has to be current.
+        Ok(call::kernel_get_attribute(self.as_raw(), attribute, device.as_raw())?)
     }
 
     /// `cuKernelSetAttribute`, on a device.
@@ -312,9 +367,8 @@ impl Kernel {
     /// # Errors
     /// What the driver answers.
     pub fn set_attribute(&self, attribute: KernelAttribute, value: i32, device: Device) -> Result<()> {
-        let context = device.context()?;
-        let set = || call::kernel_set_attribute(self.as_raw(), attribute, value, device.as_raw());
-        Ok(scope::submit(context.raw(), "the new attribute", set)?)
+        // Measured: no context has to be current.
+        Ok(call::kernel_set_attribute(self.as_raw(), attribute, value, device.as_raw())?)
     }
 
     /// How many blocks of `block_size` threads, each with this much dynamic shared memory, fit on a multiprocessor.
@@ -359,17 +413,6 @@ impl Kernel {
             occupancy::occupancy_available_dynamic_smem_per_block(self.as_raw().cast(), blocks, block_size)
         })?)
     }
-}
-
-fn read_parameters(kernel: CUkernel) -> Outcome<Option<Box<[ParameterInfo]>>> {
-    if load::driver_version().is_ok_and(|version| version < 12040) {
-        return Ok(None);
-    }
-    let mut parameters = Vec::new();
-    while let Some((offset, size)) = call::kernel_get_param_info(kernel, parameters.len())? {
-        parameters.push(ParameterInfo { offset, size });
-    }
-    Ok(Some(parameters.into()))
 }
 
 impl PartialEq for Kernel {

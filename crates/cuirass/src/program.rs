@@ -17,7 +17,7 @@ impl Kind for ProgramKind {
     type Raw = nvrtcProgram;
     type Parent = ();
 
-    fn release(program: nvrtcProgram, (): &()) -> Outcome<()> {
+    fn release(program: nvrtcProgram, (): ()) -> Outcome<()> {
         call::destroy_program(program)
     }
 }
@@ -97,7 +97,12 @@ impl Program {
         let raw = call::create_program(&c_text(source, "the source")?, &c_text(&name, "the name")?, &pairs)?;
         let owned = Owned::new(raw, ());
         for (_, expression) in &name_expressions {
-            call::add_name_expression(raw, expression)?;
+            if let Err(failure) = call::add_name_expression(raw, expression) {
+                return Err(match owned.close() {
+                    Ok(()) => failure,
+                    Err(undoing) => undoing.attach_to(failure, "the program was not undone"),
+                });
+            }
         }
         Ok(Program { owned, name, arguments, name_expressions })
     }

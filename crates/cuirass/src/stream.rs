@@ -4,8 +4,10 @@ use crate::context::{Context, scope};
 use crate::deferred::{self, Attempt};
 use crate::device::Device;
 use crate::event::{Event, EventOptions};
+use crate::graph::recording;
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
+use cuirass_call::event as event_call;
 use cuirass_call::graph::builder as capture;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::stream as call;
@@ -44,11 +46,12 @@ impl Kind for StreamKind {
     type Raw = CUstream;
     type Parent = Context;
 
-    fn release(stream: CUstream, context: &Context) -> Outcome<()> {
+    fn release(stream: CUstream, context: Context) -> Outcome<()> {
         deferred::drain_if_any();
-        if is_captured(stream)? {
+        let captured_now = is_captured(stream);
+        if captured_now.map_err(|failure| failure.note(format!("stream {stream:p} was not released, and is leaked")))? {
             // Destroying it would work, and silently drop the capture.
-            let (stream, context) = (Opaque(stream), context.clone());
+            let stream = Opaque(stream);
             deferred::defer(StreamKind::NAME, move || destroy_after_capture(stream, &context));
             return Err(captured(stream.0));
         }
@@ -127,6 +130,11 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a priority out of range; what the driver answers.
     pub fn create(context: &Context, options: &StreamOptions) -> Result<Stream> {
+        Stream::create_in(context.clone(), options)
+    }
+
+    #[inline]
+    pub(crate) fn create_in(context: Context, options: &StreamOptions) -> Result<Stream> {
         deferred::drain_if_any();
         let flags = u32::from(options.nonblocking);
         let raw = scope::create(
@@ -147,7 +155,7 @@ impl Stream {
             },
             call::destroy,
         )?;
-        let owned = Owned::new(raw, context.clone());
+        let owned = Owned::new(raw, context);
         Ok(Stream(Arc::new(Inner { raw: Opaque(raw), origin: Origin::Created(owned) })))
     }
 
@@ -224,6 +232,9 @@ impl Stream {
     /// [`ErrorKind::State`](crate::ErrorKind::State) while it is being captured: it is then destroyed once the capture
     /// has ended.
     pub fn close(self) -> Result<()> {
+        if recording::of(&self).is_some() {
+            return Err(captured(self.as_raw()).raise());
+        }
         match Arc::into_inner(self.0).map(|inner| inner.origin) {
             Some(Origin::Created(owned)) => Ok(owned.close()?),
             Some(Origin::Foreign { .. } | Origin::Default { .. }) | None => Ok(()),
@@ -238,6 +249,15 @@ impl Stream {
         match &self.0.origin {
             Origin::Created(owned) => Ok(owned.parent().clone()),
             Origin::Foreign { .. } | Origin::Default { .. } => Ok(Context::of_raw(call::get_ctx(self.as_raw())?)?),
+        }
+    }
+
+    /// As [`context`](Stream::context); of a default stream that is bound to a context, that one.
+    pub(crate) fn context_inner(&self) -> Outcome<Context> {
+        match &self.0.origin {
+            Origin::Created(owned) => Ok(owned.parent().clone()),
+            Origin::Default { bound: Some(context) } => Ok(context.clone()),
+            Origin::Foreign { .. } | Origin::Default { .. } => Context::of_raw(call::get_ctx(self.as_raw())?),
         }
     }
 
@@ -286,8 +306,10 @@ impl Stream {
     /// What the driver answers; nothing is left created.
     pub fn record_new(&self, options: &EventOptions) -> Result<Event> {
         let event = Event::create(&self.context()?, options)?;
-        self.record(&event)?;
-        Ok(event)
+        match self.record(&event) {
+            Ok(()) => Ok(event),
+            Err(error) => Err(event.undone_after(error)),
+        }
     }
 
     /// `cuStreamWaitEvent`: what comes later on this stream waits for the event's last record.
@@ -296,7 +318,9 @@ impl Stream {
     /// What the driver answers.
     #[inline]
     pub fn wait(&self, event: &Event) -> Result<()> {
-        Ok(call::wait_event(self.as_raw(), event.as_raw(), 0)?)
+        call::wait_event(self.as_raw(), event.as_raw(), 0)?;
+        recording::waited(self, event);
+        Ok(())
     }
 
     /// What comes later on this stream waits for the work that is on the other now.
@@ -306,10 +330,14 @@ impl Stream {
     pub fn wait_for_stream(&self, other: &Stream) -> Result<()> {
         // The event has to be of the context of the stream that is waited for.
         let event = Event::create(&other.context()?, &EventOptions::default())?;
-        other.record(&event)?;
-        self.wait(&event)?;
+        let recorded = event_call::record(event.as_raw(), other.as_raw());
+        if let Err(failure) = recorded.and_then(|()| call::wait_event(self.as_raw(), event.as_raw(), 0)) {
+            return Err(event.undone_after(failure.raise()));
+        }
+        recording::waited_for_stream(self, other);
         // An event may be destroyed while it is waited for.
-        event.close()
+        let closed = event.close();
+        closed.map_err(|error| Failure::from(error).note("the wait itself was submitted: do not repeat it").raise())
     }
 
     /// `cuStreamGetPriority`: a lower number goes first.

@@ -60,10 +60,10 @@ fn a_failed_close_raises_and_the_handle_is_spent() {
 fn a_share_that_is_not_the_last_gives_up_nothing() {
     let _alone = testkit::alone();
     let device = Device::new(0).unwrap();
-    let event = device.create_event(&EventOptions::default()).unwrap();
-    let other = event.clone();
+    let stream = device.create_stream(&StreamOptions::default()).unwrap();
+    let other = stream.clone();
     let recording = Recording::start();
-    event.close().unwrap();
+    stream.close().unwrap();
     assert!(recording.take().is_empty());
     assert!(other.is_done().unwrap());
 }

@@ -254,7 +254,10 @@ fn a_source_with_headers_compiles() {
 fn what_cannot_be_loaded_is_refused() {
     let _alone = testkit::alone();
     assert_eq!(ObjectCode::new(CodeKind::LtoIr, b"x".to_vec()).kernel("k").unwrap_err().kind(), ErrorKind::State);
-    assert_eq!(ObjectCode::new(CodeKind::Ptx, b"no ptx".to_vec()).kernel("k").unwrap_err().call(), "cuLibraryLoadData");
+    // A driver may load what it is given when it is first used.
+    let error = ObjectCode::new(CodeKind::Ptx, b"no ptx".to_vec()).kernel("k").unwrap_err();
+    assert!(["cuLibraryLoadData", "cuLibraryGetKernel"].contains(&error.call()), "{error}");
+    println!("what is no PTX: {error}");
     assert_eq!(ObjectCode::new(CodeKind::Cubin, b"\x7fELF".to_vec()).kernel("k").unwrap_err().kind(), ErrorKind::Value);
     assert_eq!(Program::new("a\0b", &ProgramOptions::default()).err().map(|e| e.kind()), Some(ErrorKind::Value));
 }

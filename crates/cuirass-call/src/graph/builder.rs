@@ -1,12 +1,24 @@
 //! Stream capture.
 
 use crate::Result;
+use crate::load;
 use crate::status::driver_call;
-use cuirass_sys::cuda::{CUgraph, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuirass_sys::cuda::{CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
 
 /// `cuStreamBeginCapture_v2`
 pub fn stream_begin_capture(stream: CUstream, mode: CUstreamCaptureMode) -> Result<()> {
     driver_call!(entry!(cuStreamBeginCapture_v2), (stream, mode), "stream {stream:p}, mode {}", mode.0)
+}
+
+/// `cuStreamBeginCaptureToGraph`, after no node of the graph: what the stream captures is added to it.
+pub fn stream_begin_capture_to_graph(stream: CUstream, graph: CUgraph, mode: CUstreamCaptureMode) -> Result<()> {
+    let none = std::ptr::null();
+    driver_call!(
+        entry!(cuStreamBeginCaptureToGraph),
+        (stream, graph, none, none.cast(), 0, mode),
+        "stream {stream:p}, graph {graph:p}, mode {}",
+        mode.0
+    )
 }
 
 /// `cuStreamEndCapture`: the captured graph, which the caller then owns.
@@ -23,15 +35,67 @@ pub fn stream_is_capturing(stream: CUstream) -> Result<CUstreamCaptureStatus> {
     Ok(status)
 }
 
-/// `cuStreamGetCaptureInfo_v2`: the status, and the number of the capture, which no other capture ever has.
-pub fn stream_get_capture_info(stream: CUstream) -> Result<(CUstreamCaptureStatus, u64)> {
+/// What a stream's capture is like.
+pub struct CaptureInfo {
+    /// Whether the stream is being captured. The rest is there only while the capture is active.
+    pub status: CUstreamCaptureStatus,
+    /// The number of the capture, which no other capture of the process ever has.
+    pub id: u64,
+    /// The graph that it adds to.
+    pub graph: CUgraph,
+    /// What the next node will depend on.
+    pub dependencies: Vec<CUgraphNode>,
+    /// The kinds of these dependencies; empty where all are ordinary.
+    pub edges: Vec<CUgraphEdgeData>,
+}
+
+/// `cuStreamGetCaptureInfo_v3` (before CUDA 12.3 `cuStreamGetCaptureInfo_v2`).
+pub fn stream_get_capture_info(stream: CUstream) -> Result<CaptureInfo> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    let mut id = 0;
-    let none = std::ptr::null_mut();
-    driver_call!(
-        entry!(cuStreamGetCaptureInfo_v2),
-        (stream, &raw mut status, &raw mut id, none, none.cast(), none.cast()),
-        "stream {stream:p}"
-    )?;
-    Ok((status, id))
+    let (mut id, mut graph, mut count) = (0, std::ptr::null_mut(), 0);
+    let mut nodes: *const CUgraphNode = std::ptr::null();
+    let mut data: *const CUgraphEdgeData = std::ptr::null();
+    if load::driver_version().is_ok_and(|version| version >= 12030) {
+        driver_call!(
+            entry!(cuStreamGetCaptureInfo_v3),
+            (stream, &raw mut status, &raw mut id, &raw mut graph, &raw mut nodes, &raw mut data, &raw mut count),
+            "stream {stream:p}"
+        )?;
+    } else {
+        driver_call!(
+            entry!(cuStreamGetCaptureInfo_v2),
+            (stream, &raw mut status, &raw mut id, &raw mut graph, &raw mut nodes, &raw mut count),
+            "stream {stream:p}"
+        )?;
+    }
+    let mut info = CaptureInfo { status, id, graph, dependencies: Vec::new(), edges: Vec::new() };
+    if status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE && count > 0 && !nodes.is_null() {
+        // SAFETY: [capture-dependencies] the driver's own list of `count` nodes, read before the next call on the stream.
+        info.dependencies = unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec();
+        if !data.is_null() {
+            // SAFETY: [capture-dependencies] as above, of `count` edges.
+            info.edges = unsafe { std::slice::from_raw_parts(data, count) }.to_vec();
+        }
+    }
+    Ok(info)
+}
+
+/// `cuStreamUpdateCaptureDependencies_v2` (before CUDA 12.3 without its suffix): what the stream captures next comes
+/// after `node`, and nothing else.
+pub fn stream_set_capture_dependency(stream: CUstream, node: CUgraphNode) -> Result<()> {
+    const SET: u32 = 1;
+    let mut nodes = [node];
+    if load::driver_version().is_ok_and(|version| version >= 12030) {
+        driver_call!(
+            entry!(cuStreamUpdateCaptureDependencies_v2),
+            (stream, nodes.as_mut_ptr(), std::ptr::null(), 1, SET),
+            "stream {stream:p}, node {node:p}"
+        )
+    } else {
+        driver_call!(
+            entry!(cuStreamUpdateCaptureDependencies),
+            (stream, nodes.as_mut_ptr(), 1, SET),
+            "stream {stream:p}, node {node:p}"
+        )
+    }
 }

@@ -2,7 +2,9 @@
 
 use crate::Result;
 use crate::status::driver_call;
-use cuirass_sys::cuda::{CUdevice, CUdeviceptr, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUstream};
+use cuirass_sys::cuda::{
+    CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUstream,
+};
 
 /// `cuDeviceGetDefaultMemPool`
 pub fn device_get_default_mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
@@ -87,4 +89,39 @@ pub fn alloc_from_pool_async(bytes: usize, pool: CUmemoryPool, stream: CUstream)
 #[inline]
 pub fn free_async(address: CUdeviceptr, stream: CUstream) -> Result<()> {
     driver_call!(entry!(cuMemFreeAsync), (address, stream), "{address:#x}, stream {stream:p}")
+}
+
+/// `cuMemAllocAsync`: from the current pool of the stream's device; while the stream is captured, a node of the graph.
+pub fn alloc_async(bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
+    let mut address = 0;
+    driver_call!(entry!(cuMemAllocAsync), (&raw mut address, bytes, stream), "{bytes} bytes, stream {stream:p}")?;
+    Ok(address)
+}
+
+/// `cuDeviceGraphMemTrim`: gives memory of graphs that is not used back to the system.
+pub fn device_graph_mem_trim(device: CUdevice) -> Result<()> {
+    driver_call!(entry!(cuDeviceGraphMemTrim), (device), "device {device}")
+}
+
+/// `cuDeviceGetGraphMemAttribute`, in bytes.
+pub fn device_get_graph_mem_attribute(device: CUdevice, attribute: CUgraphMem_attribute) -> Result<u64> {
+    let mut value = 0_u64;
+    driver_call!(
+        entry!(cuDeviceGetGraphMemAttribute),
+        (device, attribute, (&raw mut value).cast()),
+        "device {device}, attribute {}",
+        attribute.0
+    )?;
+    Ok(value)
+}
+
+/// `cuDeviceSetGraphMemAttribute`: a high-water mark can be set to 0.
+pub fn device_set_graph_mem_attribute(device: CUdevice, attribute: CUgraphMem_attribute, value: u64) -> Result<()> {
+    let mut value = value;
+    driver_call!(
+        entry!(cuDeviceSetGraphMemAttribute),
+        (device, attribute, (&raw mut value).cast()),
+        "device {device}, attribute {}, value {value}",
+        attribute.0
+    )
 }

@@ -7,7 +7,7 @@ use cuirass_sys::cuda::*;
 use std::sync::atomic::AtomicPtr;
 
 /// How many calls this table has.
-pub const COUNT: usize = 99;
+pub const COUNT: usize = 123;
 /// The calls.
 pub static DRIVER: Table<COUNT> = Table {
     library: Library::Driver,
@@ -47,11 +47,31 @@ pub static DRIVER: Table<COUNT> = Table {
         AtomicPtr::new(first_use::cuEventQuery as *mut ()),
         AtomicPtr::new(first_use::cuEventRecord as *mut ()),
         AtomicPtr::new(first_use::cuEventSynchronize as *mut ()),
+        AtomicPtr::new(first_use::cuStreamBeginCaptureToGraph as *mut ()),
         AtomicPtr::new(first_use::cuStreamBeginCapture_v2 as *mut ()),
         AtomicPtr::new(first_use::cuStreamEndCapture as *mut ()),
+        AtomicPtr::new(first_use::cuStreamGetCaptureInfo_v3 as *mut ()),
         AtomicPtr::new(first_use::cuStreamGetCaptureInfo_v2 as *mut ()),
         AtomicPtr::new(first_use::cuStreamIsCapturing as *mut ()),
+        AtomicPtr::new(first_use::cuStreamUpdateCaptureDependencies_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuStreamUpdateCaptureDependencies as *mut ()),
+        AtomicPtr::new(first_use::cuGraphDebugDotPrint as *mut ()),
         AtomicPtr::new(first_use::cuGraphDestroy as *mut ()),
+        AtomicPtr::new(first_use::cuGraphGetEdges_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuGraphGetEdges as *mut ()),
+        AtomicPtr::new(first_use::cuGraphExecDestroy as *mut ()),
+        AtomicPtr::new(first_use::cuGraphExecUpdate_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuGraphInstantiateWithParams as *mut ()),
+        AtomicPtr::new(first_use::cuGraphLaunch as *mut ()),
+        AtomicPtr::new(first_use::cuGraphUpload as *mut ()),
+        AtomicPtr::new(first_use::cuGraphAddChildGraphNode as *mut ()),
+        AtomicPtr::new(first_use::cuGraphAddNode_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuGraphChildGraphNodeGetGraph as *mut ()),
+        AtomicPtr::new(first_use::cuGraphConditionalHandleCreate as *mut ()),
+        AtomicPtr::new(first_use::cuGraphGetNodes as *mut ()),
+        AtomicPtr::new(first_use::cuGraphKernelNodeGetParams_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuGraphMemsetNodeGetParams as *mut ()),
+        AtomicPtr::new(first_use::cuGraphNodeGetType as *mut ()),
         AtomicPtr::new(first_use::cuLaunchHostFunc as *mut ()),
         AtomicPtr::new(first_use::cuLaunchKernelEx as *mut ()),
         AtomicPtr::new(first_use::cuOccupancyAvailableDynamicSMemPerBlock as *mut ()),
@@ -80,7 +100,11 @@ pub static DRIVER: Table<COUNT> = Table {
         AtomicPtr::new(first_use::cuMemFreeHost as *mut ()),
         AtomicPtr::new(first_use::cuMemHostAlloc as *mut ()),
         AtomicPtr::new(first_use::cuDeviceGetDefaultMemPool as *mut ()),
+        AtomicPtr::new(first_use::cuDeviceGetGraphMemAttribute as *mut ()),
         AtomicPtr::new(first_use::cuDeviceGetMemPool as *mut ()),
+        AtomicPtr::new(first_use::cuDeviceGraphMemTrim as *mut ()),
+        AtomicPtr::new(first_use::cuDeviceSetGraphMemAttribute as *mut ()),
+        AtomicPtr::new(first_use::cuMemAllocAsync as *mut ()),
         AtomicPtr::new(first_use::cuMemAllocFromPoolAsync as *mut ()),
         AtomicPtr::new(first_use::cuMemFreeAsync as *mut ()),
         AtomicPtr::new(first_use::cuMemPoolCreate as *mut ()),
@@ -149,11 +173,31 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(first_use::cuEventQuery as *mut ()),
         super::Stub(first_use::cuEventRecord as *mut ()),
         super::Stub(first_use::cuEventSynchronize as *mut ()),
+        super::Stub(first_use::cuStreamBeginCaptureToGraph as *mut ()),
         super::Stub(first_use::cuStreamBeginCapture_v2 as *mut ()),
         super::Stub(first_use::cuStreamEndCapture as *mut ()),
+        super::Stub(first_use::cuStreamGetCaptureInfo_v3 as *mut ()),
         super::Stub(first_use::cuStreamGetCaptureInfo_v2 as *mut ()),
         super::Stub(first_use::cuStreamIsCapturing as *mut ()),
+        super::Stub(first_use::cuStreamUpdateCaptureDependencies_v2 as *mut ()),
+        super::Stub(first_use::cuStreamUpdateCaptureDependencies as *mut ()),
+        super::Stub(first_use::cuGraphDebugDotPrint as *mut ()),
         super::Stub(first_use::cuGraphDestroy as *mut ()),
+        super::Stub(first_use::cuGraphGetEdges_v2 as *mut ()),
+        super::Stub(first_use::cuGraphGetEdges as *mut ()),
+        super::Stub(first_use::cuGraphExecDestroy as *mut ()),
+        super::Stub(first_use::cuGraphExecUpdate_v2 as *mut ()),
+        super::Stub(first_use::cuGraphInstantiateWithParams as *mut ()),
+        super::Stub(first_use::cuGraphLaunch as *mut ()),
+        super::Stub(first_use::cuGraphUpload as *mut ()),
+        super::Stub(first_use::cuGraphAddChildGraphNode as *mut ()),
+        super::Stub(first_use::cuGraphAddNode_v2 as *mut ()),
+        super::Stub(first_use::cuGraphChildGraphNodeGetGraph as *mut ()),
+        super::Stub(first_use::cuGraphConditionalHandleCreate as *mut ()),
+        super::Stub(first_use::cuGraphGetNodes as *mut ()),
+        super::Stub(first_use::cuGraphKernelNodeGetParams_v2 as *mut ()),
+        super::Stub(first_use::cuGraphMemsetNodeGetParams as *mut ()),
+        super::Stub(first_use::cuGraphNodeGetType as *mut ()),
         super::Stub(first_use::cuLaunchHostFunc as *mut ()),
         super::Stub(first_use::cuLaunchKernelEx as *mut ()),
         super::Stub(first_use::cuOccupancyAvailableDynamicSMemPerBlock as *mut ()),
@@ -182,7 +226,11 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(first_use::cuMemFreeHost as *mut ()),
         super::Stub(first_use::cuMemHostAlloc as *mut ()),
         super::Stub(first_use::cuDeviceGetDefaultMemPool as *mut ()),
+        super::Stub(first_use::cuDeviceGetGraphMemAttribute as *mut ()),
         super::Stub(first_use::cuDeviceGetMemPool as *mut ()),
+        super::Stub(first_use::cuDeviceGraphMemTrim as *mut ()),
+        super::Stub(first_use::cuDeviceSetGraphMemAttribute as *mut ()),
+        super::Stub(first_use::cuMemAllocAsync as *mut ()),
         super::Stub(first_use::cuMemAllocFromPoolAsync as *mut ()),
         super::Stub(first_use::cuMemFreeAsync as *mut ()),
         super::Stub(first_use::cuMemPoolCreate as *mut ()),
@@ -250,11 +298,31 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(through::cuEventQuery as *mut ()),
         super::Stub(through::cuEventRecord as *mut ()),
         super::Stub(through::cuEventSynchronize as *mut ()),
+        super::Stub(through::cuStreamBeginCaptureToGraph as *mut ()),
         super::Stub(through::cuStreamBeginCapture_v2 as *mut ()),
         super::Stub(through::cuStreamEndCapture as *mut ()),
+        super::Stub(through::cuStreamGetCaptureInfo_v3 as *mut ()),
         super::Stub(through::cuStreamGetCaptureInfo_v2 as *mut ()),
         super::Stub(through::cuStreamIsCapturing as *mut ()),
+        super::Stub(through::cuStreamUpdateCaptureDependencies_v2 as *mut ()),
+        super::Stub(through::cuStreamUpdateCaptureDependencies as *mut ()),
+        super::Stub(through::cuGraphDebugDotPrint as *mut ()),
         super::Stub(through::cuGraphDestroy as *mut ()),
+        super::Stub(through::cuGraphGetEdges_v2 as *mut ()),
+        super::Stub(through::cuGraphGetEdges as *mut ()),
+        super::Stub(through::cuGraphExecDestroy as *mut ()),
+        super::Stub(through::cuGraphExecUpdate_v2 as *mut ()),
+        super::Stub(through::cuGraphInstantiateWithParams as *mut ()),
+        super::Stub(through::cuGraphLaunch as *mut ()),
+        super::Stub(through::cuGraphUpload as *mut ()),
+        super::Stub(through::cuGraphAddChildGraphNode as *mut ()),
+        super::Stub(through::cuGraphAddNode_v2 as *mut ()),
+        super::Stub(through::cuGraphChildGraphNodeGetGraph as *mut ()),
+        super::Stub(through::cuGraphConditionalHandleCreate as *mut ()),
+        super::Stub(through::cuGraphGetNodes as *mut ()),
+        super::Stub(through::cuGraphKernelNodeGetParams_v2 as *mut ()),
+        super::Stub(through::cuGraphMemsetNodeGetParams as *mut ()),
+        super::Stub(through::cuGraphNodeGetType as *mut ()),
         super::Stub(through::cuLaunchHostFunc as *mut ()),
         super::Stub(through::cuLaunchKernelEx as *mut ()),
         super::Stub(through::cuOccupancyAvailableDynamicSMemPerBlock as *mut ()),
@@ -283,7 +351,11 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(through::cuMemFreeHost as *mut ()),
         super::Stub(through::cuMemHostAlloc as *mut ()),
         super::Stub(through::cuDeviceGetDefaultMemPool as *mut ()),
+        super::Stub(through::cuDeviceGetGraphMemAttribute as *mut ()),
         super::Stub(through::cuDeviceGetMemPool as *mut ()),
+        super::Stub(through::cuDeviceGraphMemTrim as *mut ()),
+        super::Stub(through::cuDeviceSetGraphMemAttribute as *mut ()),
+        super::Stub(through::cuMemAllocAsync as *mut ()),
         super::Stub(through::cuMemAllocFromPoolAsync as *mut ()),
         super::Stub(through::cuMemFreeAsync as *mut ()),
         super::Stub(through::cuMemPoolCreate as *mut ()),
@@ -522,6 +594,13 @@ static INFO: [CallInfo; COUNT] = [
     },
     CallInfo {
         library: Library::Driver,
+        name: "cuStreamBeginCaptureToGraph",
+        symbol: "cuStreamBeginCaptureToGraph",
+        since: 12030,
+        family: "graph/builder",
+    },
+    CallInfo {
+        library: Library::Driver,
         name: "cuStreamBeginCapture_v2",
         symbol: "cuStreamBeginCapture",
         since: 10010,
@@ -532,6 +611,13 @@ static INFO: [CallInfo; COUNT] = [
         name: "cuStreamEndCapture",
         symbol: "cuStreamEndCapture",
         since: 10000,
+        family: "graph/builder",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuStreamGetCaptureInfo_v3",
+        symbol: "cuStreamGetCaptureInfo",
+        since: 12030,
         family: "graph/builder",
     },
     CallInfo {
@@ -550,10 +636,136 @@ static INFO: [CallInfo; COUNT] = [
     },
     CallInfo {
         library: Library::Driver,
+        name: "cuStreamUpdateCaptureDependencies_v2",
+        symbol: "cuStreamUpdateCaptureDependencies",
+        since: 12030,
+        family: "graph/builder",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuStreamUpdateCaptureDependencies",
+        symbol: "cuStreamUpdateCaptureDependencies",
+        since: 11030,
+        family: "graph/builder",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphDebugDotPrint",
+        symbol: "cuGraphDebugDotPrint",
+        since: 11030,
+        family: "graph/definition",
+    },
+    CallInfo {
+        library: Library::Driver,
         name: "cuGraphDestroy",
         symbol: "cuGraphDestroy",
         since: 10000,
         family: "graph/definition",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphGetEdges_v2",
+        symbol: "cuGraphGetEdges",
+        since: 12030,
+        family: "graph/definition",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphGetEdges",
+        symbol: "cuGraphGetEdges",
+        since: 10000,
+        family: "graph/definition",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphExecDestroy",
+        symbol: "cuGraphExecDestroy",
+        since: 10000,
+        family: "graph/exec",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphExecUpdate_v2",
+        symbol: "cuGraphExecUpdate",
+        since: 12000,
+        family: "graph/exec",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphInstantiateWithParams",
+        symbol: "cuGraphInstantiateWithParams",
+        since: 12000,
+        family: "graph/exec",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphLaunch",
+        symbol: "cuGraphLaunch",
+        since: 10000,
+        family: "graph/exec",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphUpload",
+        symbol: "cuGraphUpload",
+        since: 11010,
+        family: "graph/exec",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphAddChildGraphNode",
+        symbol: "cuGraphAddChildGraphNode",
+        since: 10000,
+        family: "graph/node",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphAddNode_v2",
+        symbol: "cuGraphAddNode",
+        since: 12030,
+        family: "graph/node",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphChildGraphNodeGetGraph",
+        symbol: "cuGraphChildGraphNodeGetGraph",
+        since: 10000,
+        family: "graph/node",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphConditionalHandleCreate",
+        symbol: "cuGraphConditionalHandleCreate",
+        since: 12030,
+        family: "graph/node",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphGetNodes",
+        symbol: "cuGraphGetNodes",
+        since: 10000,
+        family: "graph/node",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphKernelNodeGetParams_v2",
+        symbol: "cuGraphKernelNodeGetParams",
+        since: 12000,
+        family: "graph/node",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphMemsetNodeGetParams",
+        symbol: "cuGraphMemsetNodeGetParams",
+        since: 10000,
+        family: "graph/node",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuGraphNodeGetType",
+        symbol: "cuGraphNodeGetType",
+        since: 10000,
+        family: "graph/node",
     },
     CallInfo {
         library: Library::Driver,
@@ -753,8 +965,36 @@ static INFO: [CallInfo; COUNT] = [
     },
     CallInfo {
         library: Library::Driver,
+        name: "cuDeviceGetGraphMemAttribute",
+        symbol: "cuDeviceGetGraphMemAttribute",
+        since: 11040,
+        family: "memory/pool",
+    },
+    CallInfo {
+        library: Library::Driver,
         name: "cuDeviceGetMemPool",
         symbol: "cuDeviceGetMemPool",
+        since: 11020,
+        family: "memory/pool",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuDeviceGraphMemTrim",
+        symbol: "cuDeviceGraphMemTrim",
+        since: 11040,
+        family: "memory/pool",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuDeviceSetGraphMemAttribute",
+        symbol: "cuDeviceSetGraphMemAttribute",
+        since: 11040,
+        family: "memory/pool",
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemAllocAsync",
+        symbol: "cuMemAllocAsync",
         since: 11020,
         family: "memory/pool",
     },
@@ -1047,136 +1287,184 @@ pub mod at {
     pub const cuEventRecord: usize = 32;
     /// `cuEventSynchronize`
     pub const cuEventSynchronize: usize = 33;
+    /// `cuStreamBeginCaptureToGraph`
+    pub const cuStreamBeginCaptureToGraph: usize = 34;
     /// `cuStreamBeginCapture_v2`
-    pub const cuStreamBeginCapture_v2: usize = 34;
+    pub const cuStreamBeginCapture_v2: usize = 35;
     /// `cuStreamEndCapture`
-    pub const cuStreamEndCapture: usize = 35;
+    pub const cuStreamEndCapture: usize = 36;
+    /// `cuStreamGetCaptureInfo_v3`
+    pub const cuStreamGetCaptureInfo_v3: usize = 37;
     /// `cuStreamGetCaptureInfo_v2`
-    pub const cuStreamGetCaptureInfo_v2: usize = 36;
+    pub const cuStreamGetCaptureInfo_v2: usize = 38;
     /// `cuStreamIsCapturing`
-    pub const cuStreamIsCapturing: usize = 37;
+    pub const cuStreamIsCapturing: usize = 39;
+    /// `cuStreamUpdateCaptureDependencies_v2`
+    pub const cuStreamUpdateCaptureDependencies_v2: usize = 40;
+    /// `cuStreamUpdateCaptureDependencies`
+    pub const cuStreamUpdateCaptureDependencies: usize = 41;
+    /// `cuGraphDebugDotPrint`
+    pub const cuGraphDebugDotPrint: usize = 42;
     /// `cuGraphDestroy`
-    pub const cuGraphDestroy: usize = 38;
+    pub const cuGraphDestroy: usize = 43;
+    /// `cuGraphGetEdges_v2`
+    pub const cuGraphGetEdges_v2: usize = 44;
+    /// `cuGraphGetEdges`
+    pub const cuGraphGetEdges: usize = 45;
+    /// `cuGraphExecDestroy`
+    pub const cuGraphExecDestroy: usize = 46;
+    /// `cuGraphExecUpdate_v2`
+    pub const cuGraphExecUpdate_v2: usize = 47;
+    /// `cuGraphInstantiateWithParams`
+    pub const cuGraphInstantiateWithParams: usize = 48;
+    /// `cuGraphLaunch`
+    pub const cuGraphLaunch: usize = 49;
+    /// `cuGraphUpload`
+    pub const cuGraphUpload: usize = 50;
+    /// `cuGraphAddChildGraphNode`
+    pub const cuGraphAddChildGraphNode: usize = 51;
+    /// `cuGraphAddNode_v2`
+    pub const cuGraphAddNode_v2: usize = 52;
+    /// `cuGraphChildGraphNodeGetGraph`
+    pub const cuGraphChildGraphNodeGetGraph: usize = 53;
+    /// `cuGraphConditionalHandleCreate`
+    pub const cuGraphConditionalHandleCreate: usize = 54;
+    /// `cuGraphGetNodes`
+    pub const cuGraphGetNodes: usize = 55;
+    /// `cuGraphKernelNodeGetParams_v2`
+    pub const cuGraphKernelNodeGetParams_v2: usize = 56;
+    /// `cuGraphMemsetNodeGetParams`
+    pub const cuGraphMemsetNodeGetParams: usize = 57;
+    /// `cuGraphNodeGetType`
+    pub const cuGraphNodeGetType: usize = 58;
     /// `cuLaunchHostFunc`
-    pub const cuLaunchHostFunc: usize = 39;
+    pub const cuLaunchHostFunc: usize = 59;
     /// `cuLaunchKernelEx`
-    pub const cuLaunchKernelEx: usize = 40;
+    pub const cuLaunchKernelEx: usize = 60;
     /// `cuOccupancyAvailableDynamicSMemPerBlock`
-    pub const cuOccupancyAvailableDynamicSMemPerBlock: usize = 41;
+    pub const cuOccupancyAvailableDynamicSMemPerBlock: usize = 61;
     /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
-    pub const cuOccupancyMaxActiveBlocksPerMultiprocessor: usize = 42;
+    pub const cuOccupancyMaxActiveBlocksPerMultiprocessor: usize = 62;
     /// `cuOccupancyMaxPotentialBlockSize`
-    pub const cuOccupancyMaxPotentialBlockSize: usize = 43;
+    pub const cuOccupancyMaxPotentialBlockSize: usize = 63;
     /// `cuMemAlloc_v2`
-    pub const cuMemAlloc_v2: usize = 44;
+    pub const cuMemAlloc_v2: usize = 64;
     /// `cuMemFree_v2`
-    pub const cuMemFree_v2: usize = 45;
+    pub const cuMemFree_v2: usize = 65;
     /// `cuMemGetAddressRange_v2`
-    pub const cuMemGetAddressRange_v2: usize = 46;
+    pub const cuMemGetAddressRange_v2: usize = 66;
     /// `cuMemGetInfo_v2`
-    pub const cuMemGetInfo_v2: usize = 47;
+    pub const cuMemGetInfo_v2: usize = 67;
     /// `cuMemcpyAsync`
-    pub const cuMemcpyAsync: usize = 48;
+    pub const cuMemcpyAsync: usize = 68;
     /// `cuMemcpyDtoDAsync_v2`
-    pub const cuMemcpyDtoDAsync_v2: usize = 49;
+    pub const cuMemcpyDtoDAsync_v2: usize = 69;
     /// `cuMemcpyDtoD_v2`
-    pub const cuMemcpyDtoD_v2: usize = 50;
+    pub const cuMemcpyDtoD_v2: usize = 70;
     /// `cuMemcpyDtoHAsync_v2`
-    pub const cuMemcpyDtoHAsync_v2: usize = 51;
+    pub const cuMemcpyDtoHAsync_v2: usize = 71;
     /// `cuMemcpyDtoH_v2`
-    pub const cuMemcpyDtoH_v2: usize = 52;
+    pub const cuMemcpyDtoH_v2: usize = 72;
     /// `cuMemcpyHtoDAsync_v2`
-    pub const cuMemcpyHtoDAsync_v2: usize = 53;
+    pub const cuMemcpyHtoDAsync_v2: usize = 73;
     /// `cuMemcpyHtoD_v2`
-    pub const cuMemcpyHtoD_v2: usize = 54;
+    pub const cuMemcpyHtoD_v2: usize = 74;
     /// `cuMemsetD16Async`
-    pub const cuMemsetD16Async: usize = 55;
+    pub const cuMemsetD16Async: usize = 75;
     /// `cuMemsetD16_v2`
-    pub const cuMemsetD16_v2: usize = 56;
+    pub const cuMemsetD16_v2: usize = 76;
     /// `cuMemsetD32Async`
-    pub const cuMemsetD32Async: usize = 57;
+    pub const cuMemsetD32Async: usize = 77;
     /// `cuMemsetD32_v2`
-    pub const cuMemsetD32_v2: usize = 58;
+    pub const cuMemsetD32_v2: usize = 78;
     /// `cuMemsetD8Async`
-    pub const cuMemsetD8Async: usize = 59;
+    pub const cuMemsetD8Async: usize = 79;
     /// `cuMemsetD8_v2`
-    pub const cuMemsetD8_v2: usize = 60;
+    pub const cuMemsetD8_v2: usize = 80;
     /// `cuPointerGetAttribute`
-    pub const cuPointerGetAttribute: usize = 61;
+    pub const cuPointerGetAttribute: usize = 81;
     /// `cuPointerGetAttributes`
-    pub const cuPointerGetAttributes: usize = 62;
+    pub const cuPointerGetAttributes: usize = 82;
     /// `cuMemAllocHost_v2`
-    pub const cuMemAllocHost_v2: usize = 63;
+    pub const cuMemAllocHost_v2: usize = 83;
     /// `cuMemFreeHost`
-    pub const cuMemFreeHost: usize = 64;
+    pub const cuMemFreeHost: usize = 84;
     /// `cuMemHostAlloc`
-    pub const cuMemHostAlloc: usize = 65;
+    pub const cuMemHostAlloc: usize = 85;
     /// `cuDeviceGetDefaultMemPool`
-    pub const cuDeviceGetDefaultMemPool: usize = 66;
+    pub const cuDeviceGetDefaultMemPool: usize = 86;
+    /// `cuDeviceGetGraphMemAttribute`
+    pub const cuDeviceGetGraphMemAttribute: usize = 87;
     /// `cuDeviceGetMemPool`
-    pub const cuDeviceGetMemPool: usize = 67;
+    pub const cuDeviceGetMemPool: usize = 88;
+    /// `cuDeviceGraphMemTrim`
+    pub const cuDeviceGraphMemTrim: usize = 89;
+    /// `cuDeviceSetGraphMemAttribute`
+    pub const cuDeviceSetGraphMemAttribute: usize = 90;
+    /// `cuMemAllocAsync`
+    pub const cuMemAllocAsync: usize = 91;
     /// `cuMemAllocFromPoolAsync`
-    pub const cuMemAllocFromPoolAsync: usize = 68;
+    pub const cuMemAllocFromPoolAsync: usize = 92;
     /// `cuMemFreeAsync`
-    pub const cuMemFreeAsync: usize = 69;
+    pub const cuMemFreeAsync: usize = 93;
     /// `cuMemPoolCreate`
-    pub const cuMemPoolCreate: usize = 70;
+    pub const cuMemPoolCreate: usize = 94;
     /// `cuMemPoolDestroy`
-    pub const cuMemPoolDestroy: usize = 71;
+    pub const cuMemPoolDestroy: usize = 95;
     /// `cuMemPoolGetAttribute`
-    pub const cuMemPoolGetAttribute: usize = 72;
+    pub const cuMemPoolGetAttribute: usize = 96;
     /// `cuMemPoolSetAttribute`
-    pub const cuMemPoolSetAttribute: usize = 73;
+    pub const cuMemPoolSetAttribute: usize = 97;
     /// `cuMemPoolTrimTo`
-    pub const cuMemPoolTrimTo: usize = 74;
+    pub const cuMemPoolTrimTo: usize = 98;
     /// `cuFuncGetAttribute`
-    pub const cuFuncGetAttribute: usize = 75;
+    pub const cuFuncGetAttribute: usize = 99;
     /// `cuFuncSetAttribute`
-    pub const cuFuncSetAttribute: usize = 76;
+    pub const cuFuncSetAttribute: usize = 100;
     /// `cuKernelGetAttribute`
-    pub const cuKernelGetAttribute: usize = 77;
+    pub const cuKernelGetAttribute: usize = 101;
     /// `cuKernelGetFunction`
-    pub const cuKernelGetFunction: usize = 78;
+    pub const cuKernelGetFunction: usize = 102;
     /// `cuKernelGetLibrary`
-    pub const cuKernelGetLibrary: usize = 79;
+    pub const cuKernelGetLibrary: usize = 103;
     /// `cuKernelGetName`
-    pub const cuKernelGetName: usize = 80;
+    pub const cuKernelGetName: usize = 104;
     /// `cuKernelGetParamInfo`
-    pub const cuKernelGetParamInfo: usize = 81;
+    pub const cuKernelGetParamInfo: usize = 105;
     /// `cuKernelSetAttribute`
-    pub const cuKernelSetAttribute: usize = 82;
+    pub const cuKernelSetAttribute: usize = 106;
     /// `cuLibraryEnumerateKernels`
-    pub const cuLibraryEnumerateKernels: usize = 83;
+    pub const cuLibraryEnumerateKernels: usize = 107;
     /// `cuLibraryGetGlobal`
-    pub const cuLibraryGetGlobal: usize = 84;
+    pub const cuLibraryGetGlobal: usize = 108;
     /// `cuLibraryGetKernel`
-    pub const cuLibraryGetKernel: usize = 85;
+    pub const cuLibraryGetKernel: usize = 109;
     /// `cuLibraryGetKernelCount`
-    pub const cuLibraryGetKernelCount: usize = 86;
+    pub const cuLibraryGetKernelCount: usize = 110;
     /// `cuLibraryGetModule`
-    pub const cuLibraryGetModule: usize = 87;
+    pub const cuLibraryGetModule: usize = 111;
     /// `cuLibraryLoadData`
-    pub const cuLibraryLoadData: usize = 88;
+    pub const cuLibraryLoadData: usize = 112;
     /// `cuLibraryUnload`
-    pub const cuLibraryUnload: usize = 89;
+    pub const cuLibraryUnload: usize = 113;
     /// `cuStreamCreateWithPriority`
-    pub const cuStreamCreateWithPriority: usize = 90;
+    pub const cuStreamCreateWithPriority: usize = 114;
     /// `cuStreamDestroy_v2`
-    pub const cuStreamDestroy_v2: usize = 91;
+    pub const cuStreamDestroy_v2: usize = 115;
     /// `cuStreamGetCtx`
-    pub const cuStreamGetCtx: usize = 92;
+    pub const cuStreamGetCtx: usize = 116;
     /// `cuStreamGetFlags`
-    pub const cuStreamGetFlags: usize = 93;
+    pub const cuStreamGetFlags: usize = 117;
     /// `cuStreamGetId`
-    pub const cuStreamGetId: usize = 94;
+    pub const cuStreamGetId: usize = 118;
     /// `cuStreamGetPriority`
-    pub const cuStreamGetPriority: usize = 95;
+    pub const cuStreamGetPriority: usize = 119;
     /// `cuStreamQuery`
-    pub const cuStreamQuery: usize = 96;
+    pub const cuStreamQuery: usize = 120;
     /// `cuStreamSynchronize`
-    pub const cuStreamSynchronize: usize = 97;
+    pub const cuStreamSynchronize: usize = 121;
     /// `cuStreamWaitEvent`
-    pub const cuStreamWaitEvent: usize = 98;
+    pub const cuStreamWaitEvent: usize = 122;
 }
 /// What each entry points to.
 #[allow(non_camel_case_types, missing_docs)]
@@ -1221,8 +1509,25 @@ pub mod pointer {
     pub type cuEventQuery = unsafe extern "C" fn(CUevent) -> CUresult;
     pub type cuEventRecord = unsafe extern "C" fn(CUevent, CUstream) -> CUresult;
     pub type cuEventSynchronize = unsafe extern "C" fn(CUevent) -> CUresult;
+    pub type cuStreamBeginCaptureToGraph = unsafe extern "C" fn(
+        CUstream,
+        CUgraph,
+        *const CUgraphNode,
+        *const CUgraphEdgeData,
+        usize,
+        CUstreamCaptureMode,
+    ) -> CUresult;
     pub type cuStreamBeginCapture_v2 = unsafe extern "C" fn(CUstream, CUstreamCaptureMode) -> CUresult;
     pub type cuStreamEndCapture = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult;
+    pub type cuStreamGetCaptureInfo_v3 = unsafe extern "C" fn(
+        CUstream,
+        *mut CUstreamCaptureStatus,
+        *mut cuuint64_t,
+        *mut CUgraph,
+        *mut *const CUgraphNode,
+        *mut *const CUgraphEdgeData,
+        *mut usize,
+    ) -> CUresult;
     pub type cuStreamGetCaptureInfo_v2 = unsafe extern "C" fn(
         CUstream,
         *mut CUstreamCaptureStatus,
@@ -1232,7 +1537,52 @@ pub mod pointer {
         *mut usize,
     ) -> CUresult;
     pub type cuStreamIsCapturing = unsafe extern "C" fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult;
+    pub type cuStreamUpdateCaptureDependencies_v2 = unsafe extern "C" fn(
+        CUstream,
+        *mut CUgraphNode,
+        *const CUgraphEdgeData,
+        usize,
+        ::std::os::raw::c_uint,
+    ) -> CUresult;
+    pub type cuStreamUpdateCaptureDependencies =
+        unsafe extern "C" fn(CUstream, *mut CUgraphNode, usize, ::std::os::raw::c_uint) -> CUresult;
+    pub type cuGraphDebugDotPrint =
+        unsafe extern "C" fn(CUgraph, *const ::std::os::raw::c_char, ::std::os::raw::c_uint) -> CUresult;
     pub type cuGraphDestroy = unsafe extern "C" fn(CUgraph) -> CUresult;
+    pub type cuGraphGetEdges_v2 =
+        unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut CUgraphEdgeData, *mut usize) -> CUresult;
+    pub type cuGraphGetEdges =
+        unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut usize) -> CUresult;
+    pub type cuGraphExecDestroy = unsafe extern "C" fn(CUgraphExec) -> CUresult;
+    pub type cuGraphExecUpdate_v2 =
+        unsafe extern "C" fn(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo) -> CUresult;
+    pub type cuGraphInstantiateWithParams =
+        unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult;
+    pub type cuGraphLaunch = unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult;
+    pub type cuGraphUpload = unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult;
+    pub type cuGraphAddChildGraphNode =
+        unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUgraph) -> CUresult;
+    pub type cuGraphAddNode_v2 = unsafe extern "C" fn(
+        *mut CUgraphNode,
+        CUgraph,
+        *const CUgraphNode,
+        *const CUgraphEdgeData,
+        usize,
+        *mut CUgraphNodeParams,
+    ) -> CUresult;
+    pub type cuGraphChildGraphNodeGetGraph = unsafe extern "C" fn(CUgraphNode, *mut CUgraph) -> CUresult;
+    pub type cuGraphConditionalHandleCreate = unsafe extern "C" fn(
+        *mut CUgraphConditionalHandle,
+        CUgraph,
+        CUcontext,
+        ::std::os::raw::c_uint,
+        ::std::os::raw::c_uint,
+    ) -> CUresult;
+    pub type cuGraphGetNodes = unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult;
+    pub type cuGraphKernelNodeGetParams_v2 =
+        unsafe extern "C" fn(CUgraphNode, *mut CUDA_KERNEL_NODE_PARAMS) -> CUresult;
+    pub type cuGraphMemsetNodeGetParams = unsafe extern "C" fn(CUgraphNode, *mut CUDA_MEMSET_NODE_PARAMS) -> CUresult;
+    pub type cuGraphNodeGetType = unsafe extern "C" fn(CUgraphNode, *mut CUgraphNodeType) -> CUresult;
     pub type cuLaunchHostFunc = unsafe extern "C" fn(CUstream, CUhostFn, *mut ::std::os::raw::c_void) -> CUresult;
     pub type cuLaunchKernelEx = unsafe extern "C" fn(
         *const CUlaunchConfig,
@@ -1285,7 +1635,13 @@ pub mod pointer {
     pub type cuMemHostAlloc =
         unsafe extern "C" fn(*mut *mut ::std::os::raw::c_void, usize, ::std::os::raw::c_uint) -> CUresult;
     pub type cuDeviceGetDefaultMemPool = unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult;
+    pub type cuDeviceGetGraphMemAttribute =
+        unsafe extern "C" fn(CUdevice, CUgraphMem_attribute, *mut ::std::os::raw::c_void) -> CUresult;
     pub type cuDeviceGetMemPool = unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult;
+    pub type cuDeviceGraphMemTrim = unsafe extern "C" fn(CUdevice) -> CUresult;
+    pub type cuDeviceSetGraphMemAttribute =
+        unsafe extern "C" fn(CUdevice, CUgraphMem_attribute, *mut ::std::os::raw::c_void) -> CUresult;
+    pub type cuMemAllocAsync = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
     pub type cuMemAllocFromPoolAsync =
         unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
     pub type cuMemFreeAsync = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
@@ -1708,6 +2064,23 @@ mod first_use {
             Err(status) => CUresult(status),
         }
     }
+    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuStreamBeginCaptureToGraph) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuStreamBeginCaptureToGraph = std::mem::transmute(real.as_ptr());
+                real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
     pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         match resolve(&DRIVER, at::cuStreamBeginCapture_v2) {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
@@ -1724,6 +2097,24 @@ mod first_use {
             Ok(real) => unsafe {
                 let real: pointer::cuStreamEndCapture = std::mem::transmute(real.as_ptr());
                 real(hStream, phGraph)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        edgeData_out: *mut *const CUgraphEdgeData,
+        numDependencies_out: *mut usize,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuStreamGetCaptureInfo_v3) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuStreamGetCaptureInfo_v3 = std::mem::transmute(real.as_ptr());
+                real(hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out)
             },
             Err(status) => CUresult(status),
         }
@@ -1758,12 +2149,255 @@ mod first_use {
             Err(status) => CUresult(status),
         }
     }
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuStreamUpdateCaptureDependencies_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuStreamUpdateCaptureDependencies_v2 = std::mem::transmute(real.as_ptr());
+                real(hStream, dependencies, dependencyData, numDependencies, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        numDependencies: usize,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuStreamUpdateCaptureDependencies) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuStreamUpdateCaptureDependencies = std::mem::transmute(real.as_ptr());
+                real(hStream, dependencies, numDependencies, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphDebugDotPrint(
+        hGraph: CUgraph,
+        path: *const ::std::os::raw::c_char,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphDebugDotPrint) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphDebugDotPrint = std::mem::transmute(real.as_ptr());
+                real(hGraph, path, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
     pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
         match resolve(&DRIVER, at::cuGraphDestroy) {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
             Ok(real) => unsafe {
                 let real: pointer::cuGraphDestroy = std::mem::transmute(real.as_ptr());
                 real(hGraph)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphGetEdges_v2(
+        hGraph: CUgraph,
+        from: *mut CUgraphNode,
+        to: *mut CUgraphNode,
+        edgeData: *mut CUgraphEdgeData,
+        numEdges: *mut usize,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphGetEdges_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphGetEdges_v2 = std::mem::transmute(real.as_ptr());
+                real(hGraph, from, to, edgeData, numEdges)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphGetEdges(
+        hGraph: CUgraph,
+        from: *mut CUgraphNode,
+        to: *mut CUgraphNode,
+        numEdges: *mut usize,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphGetEdges) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphGetEdges = std::mem::transmute(real.as_ptr());
+                real(hGraph, from, to, numEdges)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphExecDestroy) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphExecDestroy = std::mem::transmute(real.as_ptr());
+                real(hGraphExec)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphExecUpdate_v2(
+        hGraphExec: CUgraphExec,
+        hGraph: CUgraph,
+        resultInfo: *mut CUgraphExecUpdateResultInfo,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphExecUpdate_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphExecUpdate_v2 = std::mem::transmute(real.as_ptr());
+                real(hGraphExec, hGraph, resultInfo)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphInstantiateWithParams(
+        phGraphExec: *mut CUgraphExec,
+        hGraph: CUgraph,
+        instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphInstantiateWithParams) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphInstantiateWithParams = std::mem::transmute(real.as_ptr());
+                real(phGraphExec, hGraph, instantiateParams)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphLaunch) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphLaunch = std::mem::transmute(real.as_ptr());
+                real(hGraph, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphUpload) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphUpload = std::mem::transmute(real.as_ptr());
+                real(hGraph, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphAddChildGraphNode(
+        phGraphNode: *mut CUgraphNode,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        numDependencies: usize,
+        childGraph: CUgraph,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphAddChildGraphNode) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphAddChildGraphNode = std::mem::transmute(real.as_ptr());
+                real(phGraphNode, hGraph, dependencies, numDependencies, childGraph)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphAddNode_v2(
+        phGraphNode: *mut CUgraphNode,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        nodeParams: *mut CUgraphNodeParams,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphAddNode_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphAddNode_v2 = std::mem::transmute(real.as_ptr());
+                real(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphChildGraphNodeGetGraph) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphChildGraphNodeGetGraph = std::mem::transmute(real.as_ptr());
+                real(hNode, phGraph)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphConditionalHandleCreate(
+        pHandle_out: *mut CUgraphConditionalHandle,
+        hGraph: CUgraph,
+        ctx: CUcontext,
+        defaultLaunchValue: ::std::os::raw::c_uint,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphConditionalHandleCreate) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphConditionalHandleCreate = std::mem::transmute(real.as_ptr());
+                real(pHandle_out, hGraph, ctx, defaultLaunchValue, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphGetNodes(
+        hGraph: CUgraph,
+        nodes: *mut CUgraphNode,
+        numNodes: *mut usize,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphGetNodes) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphGetNodes = std::mem::transmute(real.as_ptr());
+                real(hGraph, nodes, numNodes)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
+        hNode: CUgraphNode,
+        nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphKernelNodeGetParams_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphKernelNodeGetParams_v2 = std::mem::transmute(real.as_ptr());
+                real(hNode, nodeParams)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphMemsetNodeGetParams(
+        hNode: CUgraphNode,
+        nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphMemsetNodeGetParams) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphMemsetNodeGetParams = std::mem::transmute(real.as_ptr());
+                real(hNode, nodeParams)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType) -> CUresult {
+        match resolve(&DRIVER, at::cuGraphNodeGetType) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuGraphNodeGetType = std::mem::transmute(real.as_ptr());
+                real(hNode, type_)
             },
             Err(status) => CUresult(status),
         }
@@ -2142,12 +2776,60 @@ mod first_use {
             Err(status) => CUresult(status),
         }
     }
+    pub unsafe extern "C" fn cuDeviceGetGraphMemAttribute(
+        device: CUdevice,
+        attr: CUgraphMem_attribute,
+        value: *mut ::std::os::raw::c_void,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuDeviceGetGraphMemAttribute) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuDeviceGetGraphMemAttribute = std::mem::transmute(real.as_ptr());
+                real(device, attr, value)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
     pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         match resolve(&DRIVER, at::cuDeviceGetMemPool) {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
             Ok(real) => unsafe {
                 let real: pointer::cuDeviceGetMemPool = std::mem::transmute(real.as_ptr());
                 real(pool, dev)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
+        match resolve(&DRIVER, at::cuDeviceGraphMemTrim) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuDeviceGraphMemTrim = std::mem::transmute(real.as_ptr());
+                real(device)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
+        device: CUdevice,
+        attr: CUgraphMem_attribute,
+        value: *mut ::std::os::raw::c_void,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuDeviceSetGraphMemAttribute) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuDeviceSetGraphMemAttribute = std::mem::transmute(real.as_ptr());
+                real(device, attr, value)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
+        match resolve(&DRIVER, at::cuMemAllocAsync) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemAllocAsync = std::mem::transmute(real.as_ptr());
+                real(dptr, bytesize, hStream)
             },
             Err(status) => CUresult(status),
         }
@@ -2914,6 +3596,34 @@ mod through {
             }
         }))
     }
+    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuStreamBeginCaptureToGraph,
+            &[
+                Word::of(&hStream),
+                Word::of(&hGraph),
+                Word::of(&dependencies),
+                Word::of(&dependencyData),
+                Word::of(&numDependencies),
+                Word::of(&mode),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuStreamBeginCaptureToGraph = std::mem::transmute(real.as_ptr());
+                    real(hStream, hGraph, dependencies, dependencyData, numDependencies, mode).0
+                }
+            },
+        ))
+    }
     pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         CUresult(intercepted(
             &DRIVER,
@@ -2936,6 +3646,45 @@ mod through {
                 real(hStream, phGraph).0
             }
         }))
+    }
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        edgeData_out: *mut *const CUgraphEdgeData,
+        numDependencies_out: *mut usize,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuStreamGetCaptureInfo_v3,
+            &[
+                Word::of(&hStream),
+                Word::of(&captureStatus_out),
+                Word::of(&id_out),
+                Word::of(&graph_out),
+                Word::of(&dependencies_out),
+                Word::of(&edgeData_out),
+                Word::of(&numDependencies_out),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuStreamGetCaptureInfo_v3 = std::mem::transmute(real.as_ptr());
+                    real(
+                        hStream,
+                        captureStatus_out,
+                        id_out,
+                        graph_out,
+                        dependencies_out,
+                        edgeData_out,
+                        numDependencies_out,
+                    )
+                    .0
+                }
+            },
+        ))
     }
     pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
         hStream: CUstream,
@@ -2982,12 +3731,332 @@ mod through {
             },
         ))
     }
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuStreamUpdateCaptureDependencies_v2,
+            &[
+                Word::of(&hStream),
+                Word::of(&dependencies),
+                Word::of(&dependencyData),
+                Word::of(&numDependencies),
+                Word::of(&flags),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuStreamUpdateCaptureDependencies_v2 = std::mem::transmute(real.as_ptr());
+                    real(hStream, dependencies, dependencyData, numDependencies, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        numDependencies: usize,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuStreamUpdateCaptureDependencies,
+            &[Word::of(&hStream), Word::of(&dependencies), Word::of(&numDependencies), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuStreamUpdateCaptureDependencies = std::mem::transmute(real.as_ptr());
+                    real(hStream, dependencies, numDependencies, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphDebugDotPrint(
+        hGraph: CUgraph,
+        path: *const ::std::os::raw::c_char,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphDebugDotPrint,
+            &[Word::of(&hGraph), Word::of(&path), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphDebugDotPrint = std::mem::transmute(real.as_ptr());
+                    real(hGraph, path, flags).0
+                }
+            },
+        ))
+    }
     pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
         CUresult(intercepted(&DRIVER, at::cuGraphDestroy, &[Word::of(&hGraph)], &mut |real| {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
             unsafe {
                 let real: pointer::cuGraphDestroy = std::mem::transmute(real.as_ptr());
                 real(hGraph).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuGraphGetEdges_v2(
+        hGraph: CUgraph,
+        from: *mut CUgraphNode,
+        to: *mut CUgraphNode,
+        edgeData: *mut CUgraphEdgeData,
+        numEdges: *mut usize,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphGetEdges_v2,
+            &[Word::of(&hGraph), Word::of(&from), Word::of(&to), Word::of(&edgeData), Word::of(&numEdges)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphGetEdges_v2 = std::mem::transmute(real.as_ptr());
+                    real(hGraph, from, to, edgeData, numEdges).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphGetEdges(
+        hGraph: CUgraph,
+        from: *mut CUgraphNode,
+        to: *mut CUgraphNode,
+        numEdges: *mut usize,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphGetEdges,
+            &[Word::of(&hGraph), Word::of(&from), Word::of(&to), Word::of(&numEdges)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphGetEdges = std::mem::transmute(real.as_ptr());
+                    real(hGraph, from, to, numEdges).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuGraphExecDestroy, &[Word::of(&hGraphExec)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuGraphExecDestroy = std::mem::transmute(real.as_ptr());
+                real(hGraphExec).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuGraphExecUpdate_v2(
+        hGraphExec: CUgraphExec,
+        hGraph: CUgraph,
+        resultInfo: *mut CUgraphExecUpdateResultInfo,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphExecUpdate_v2,
+            &[Word::of(&hGraphExec), Word::of(&hGraph), Word::of(&resultInfo)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphExecUpdate_v2 = std::mem::transmute(real.as_ptr());
+                    real(hGraphExec, hGraph, resultInfo).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphInstantiateWithParams(
+        phGraphExec: *mut CUgraphExec,
+        hGraph: CUgraph,
+        instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphInstantiateWithParams,
+            &[Word::of(&phGraphExec), Word::of(&hGraph), Word::of(&instantiateParams)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphInstantiateWithParams = std::mem::transmute(real.as_ptr());
+                    real(phGraphExec, hGraph, instantiateParams).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuGraphLaunch, &[Word::of(&hGraph), Word::of(&hStream)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuGraphLaunch = std::mem::transmute(real.as_ptr());
+                real(hGraph, hStream).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuGraphUpload, &[Word::of(&hGraph), Word::of(&hStream)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuGraphUpload = std::mem::transmute(real.as_ptr());
+                real(hGraph, hStream).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuGraphAddChildGraphNode(
+        phGraphNode: *mut CUgraphNode,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        numDependencies: usize,
+        childGraph: CUgraph,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphAddChildGraphNode,
+            &[
+                Word::of(&phGraphNode),
+                Word::of(&hGraph),
+                Word::of(&dependencies),
+                Word::of(&numDependencies),
+                Word::of(&childGraph),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphAddChildGraphNode = std::mem::transmute(real.as_ptr());
+                    real(phGraphNode, hGraph, dependencies, numDependencies, childGraph).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphAddNode_v2(
+        phGraphNode: *mut CUgraphNode,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        nodeParams: *mut CUgraphNodeParams,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphAddNode_v2,
+            &[
+                Word::of(&phGraphNode),
+                Word::of(&hGraph),
+                Word::of(&dependencies),
+                Word::of(&dependencyData),
+                Word::of(&numDependencies),
+                Word::of(&nodeParams),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphAddNode_v2 = std::mem::transmute(real.as_ptr());
+                    real(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphChildGraphNodeGetGraph,
+            &[Word::of(&hNode), Word::of(&phGraph)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphChildGraphNodeGetGraph = std::mem::transmute(real.as_ptr());
+                    real(hNode, phGraph).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphConditionalHandleCreate(
+        pHandle_out: *mut CUgraphConditionalHandle,
+        hGraph: CUgraph,
+        ctx: CUcontext,
+        defaultLaunchValue: ::std::os::raw::c_uint,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphConditionalHandleCreate,
+            &[
+                Word::of(&pHandle_out),
+                Word::of(&hGraph),
+                Word::of(&ctx),
+                Word::of(&defaultLaunchValue),
+                Word::of(&flags),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphConditionalHandleCreate = std::mem::transmute(real.as_ptr());
+                    real(pHandle_out, hGraph, ctx, defaultLaunchValue, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphGetNodes(
+        hGraph: CUgraph,
+        nodes: *mut CUgraphNode,
+        numNodes: *mut usize,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphGetNodes,
+            &[Word::of(&hGraph), Word::of(&nodes), Word::of(&numNodes)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphGetNodes = std::mem::transmute(real.as_ptr());
+                    real(hGraph, nodes, numNodes).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
+        hNode: CUgraphNode,
+        nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphKernelNodeGetParams_v2,
+            &[Word::of(&hNode), Word::of(&nodeParams)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphKernelNodeGetParams_v2 = std::mem::transmute(real.as_ptr());
+                    real(hNode, nodeParams).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphMemsetNodeGetParams(
+        hNode: CUgraphNode,
+        nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuGraphMemsetNodeGetParams,
+            &[Word::of(&hNode), Word::of(&nodeParams)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuGraphMemsetNodeGetParams = std::mem::transmute(real.as_ptr());
+                    real(hNode, nodeParams).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuGraphNodeGetType, &[Word::of(&hNode), Word::of(&type_)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuGraphNodeGetType = std::mem::transmute(real.as_ptr());
+                real(hNode, type_).0
             }
         }))
     }
@@ -3459,6 +4528,24 @@ mod through {
             },
         ))
     }
+    pub unsafe extern "C" fn cuDeviceGetGraphMemAttribute(
+        device: CUdevice,
+        attr: CUgraphMem_attribute,
+        value: *mut ::std::os::raw::c_void,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuDeviceGetGraphMemAttribute,
+            &[Word::of(&device), Word::of(&attr), Word::of(&value)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuDeviceGetGraphMemAttribute = std::mem::transmute(real.as_ptr());
+                    real(device, attr, value).0
+                }
+            },
+        ))
+    }
     pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         CUresult(intercepted(&DRIVER, at::cuDeviceGetMemPool, &[Word::of(&pool), Word::of(&dev)], &mut |real| {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
@@ -3467,6 +4554,47 @@ mod through {
                 real(pool, dev).0
             }
         }))
+    }
+    pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuDeviceGraphMemTrim, &[Word::of(&device)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuDeviceGraphMemTrim = std::mem::transmute(real.as_ptr());
+                real(device).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
+        device: CUdevice,
+        attr: CUgraphMem_attribute,
+        value: *mut ::std::os::raw::c_void,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuDeviceSetGraphMemAttribute,
+            &[Word::of(&device), Word::of(&attr), Word::of(&value)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuDeviceSetGraphMemAttribute = std::mem::transmute(real.as_ptr());
+                    real(device, attr, value).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemAllocAsync,
+            &[Word::of(&dptr), Word::of(&bytesize), Word::of(&hStream)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemAllocAsync = std::mem::transmute(real.as_ptr());
+                    real(dptr, bytesize, hStream).0
+                }
+            },
+        ))
     }
     pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
         dptr: *mut CUdeviceptr,

@@ -6,11 +6,23 @@ const INTS: [&str; 8] = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"];
 const ROUNDS: [&str; 4] = ["rn", "rz", "rm", "rp"];
 const INTEGRAL: [&str; 4] = ["rni", "rzi", "rmi", "rpi"];
 
+/// Whether every value of `s` is one of `d`: the assembler refuses to saturate then.
+fn holds(d: &str, s: &str) -> bool {
+    let bits = |t: &str| t[1..].parse::<u32>().unwrap_or(0);
+    match (d.as_bytes()[0], s.as_bytes()[0]) {
+        (a, b) if a == b => bits(d) >= bits(s),
+        (b's', _) => bits(d) > bits(s),
+        _ => false,
+    }
+}
+
 pub fn all(c: &mut Cases) {
     for d in INTS {
         for s in INTS {
             c.op(&format!("cvt.{d}.{s}"), d, &[s]);
-            c.op(&format!("cvt.sat.{d}.{s}"), d, &[s]);
+            if !holds(d, s) {
+                c.op(&format!("cvt.sat.{d}.{s}"), d, &[s]);
+            }
         }
     }
     // Registers wider than the type, on both sides.
@@ -24,6 +36,9 @@ pub fn all(c: &mut Cases) {
     }
     for f in ["f16", "bf16", "f32", "f64"] {
         for i in INTS {
+            if f == "bf16" && i.ends_with('8') {
+                continue;
+            }
             for round in INTEGRAL {
                 c.op(&format!("cvt.{round}.{i}.{f}"), i, &[f]);
                 if f == "f32" {
@@ -121,26 +136,11 @@ fn moves(c: &mut Cases) {
     };
     body("mov.b32 {h,h}", &["u16", "u16"], &[4], format!("mov.b32 %w8, {{%h1, %h2}};\n{w}"));
     body("mov.b64 {w,w}", &["u32", "u32"], &[8], format!("mov.b64 %l8, {{%w1, %w2}};\n{l}"));
-    body(
-        "mov.b64 {h,h,h,h}",
-        &["u16"; 4],
-        &[8],
-        format!("mov.b64 %l8, {{%h1, %h2, %h3, %h4}};\n{l}"),
-    );
+    body("mov.b64 {h,h,h,h}", &["u16"; 4], &[8], format!("mov.b64 %l8, {{%h1, %h2, %h3, %h4}};\n{l}"));
     let (h, w0, w1) = (letter("b16"), crate::store('w', 8, 0).1, crate::store('w', 9, 1).1);
     let h0 = crate::store(h, 8, 0).1;
     let h1 = crate::store(h, 9, 1).1;
-    body(
-        "mov.b32 apart",
-        &["u32"],
-        &[2, 2],
-        format!("mov.b32 {{%h8, %h9}}, %w1;\n{h0}{h1}"),
-    );
+    body("mov.b32 apart", &["u32"], &[2, 2], format!("mov.b32 {{%h8, %h9}}, %w1;\n{h0}{h1}"));
     body("mov.b64 apart", &["u64"], &[4, 4], format!("mov.b64 {{%w8, %w9}}, %l1;\n{w0}{w1}"));
-    body(
-        "mov.b64 apart in four",
-        &["u64"],
-        &[2, 2],
-        format!("mov.b64 {{%h10, %h8, %h11, %h9}}, %l1;\n{h0}{h1}"),
-    );
+    body("mov.b64 apart in four", &["u64"], &[2, 2], format!("mov.b64 {{%h10, %h8, %h11, %h9}}, %l1;\n{h0}{h1}"));
 }

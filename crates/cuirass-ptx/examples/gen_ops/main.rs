@@ -2,6 +2,15 @@
 //!
 //! `cargo run -p cuirass-ptx --example gen_ops > crates/cuirass-ptx/tests/ops/cases.jsonl`
 
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::result_large_err,
+    clippy::type_complexity
+)]
+
 mod convert;
 mod inputs;
 mod memory;
@@ -99,8 +108,7 @@ impl Cases {
     /// A case of any body. `outs` gives the bytes of the outputs that it stores.
     pub fn body(&mut self, name: &str, ins: &[&str], outs: &[u32], body: &str, t: Tolerance) {
         assert!(self.names.insert(name.to_owned()), "{name} is there twice");
-        let sets: Vec<String> =
-            ins.iter().enumerate().map(|(slot, kind)| format!("{kind}.{slot}")).collect();
+        let sets: Vec<String> = ins.iter().enumerate().map(|(slot, kind)| format!("{kind}.{slot}")).collect();
         self.kinds.extend(sets.iter().cloned());
         let mut line = json!({ "name": name, "in": sets, "out": outs, "body": body });
         if t.ulp > 0 {
@@ -122,15 +130,7 @@ impl Cases {
     }
 
     /// As [`Cases::op_as`] with other kinds of inputs than the types suggest.
-    pub fn op_kinds(
-        &mut self,
-        name: &str,
-        opcode: &str,
-        dest: &str,
-        sources: &[&str],
-        kinds: &[String],
-        t: Tolerance,
-    ) {
+    pub fn op_kinds(&mut self, name: &str, opcode: &str, dest: &str, sources: &[&str], kinds: &[String], t: Tolerance) {
         let mut operands = Vec::new();
         let mut ins = Vec::new();
         for (source, kind_of) in sources.iter().zip(kinds) {

@@ -37,7 +37,6 @@ const KNOWN: &[&str] = &[
     "st",
     "red",
     "clusterlaunchcontrol",
-    "pmevent",
     "alloca",
     "stacksave",
     "stackrestore",
@@ -101,7 +100,7 @@ impl<'s> Lower<'_, 's> {
             "set" => self.set(instr),
             "ld" | "ldu" | "st" | "atom" | "red" | "prefetch" | "prefetchu" | "fence" | "membar" | "cvta"
             | "isspacep" | "discard" | "applypriority" => self.memory(instr),
-            "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "nanosleep" | "griddepcontrol" => {
+            "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "nanosleep" | "griddepcontrol" | "pmevent" => {
                 self.control(instr)
             }
             "bar" | "barrier" | "vote" | "shfl" | "match" | "redux" | "elect" | "activemask" => self.sync(instr),

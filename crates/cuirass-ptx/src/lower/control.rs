@@ -19,7 +19,7 @@ impl<'s> Lower<'_, 's> {
             "exit" => Op::Exit,
             "trap" | "brkpt" => Op::Trap,
             "nanosleep" => Op::Pause,
-            // Dependent launches are ordered by the stream here.
+            // Dependent launches are ordered by the stream here, and nobody counts events.
             _ => return Ok(()),
         };
         self.emit(op, Args::default());
@@ -115,6 +115,7 @@ impl<'s> Lower<'_, 's> {
             address: Address { space: MemSpace::Frame, base: Base::Fixed, offset: slot.offset.into() },
             bytes: slot.size,
             signed: false,
+            poll: false,
             regs: vec![reg],
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{MAX_WINDOW, Scope, Symbol, align_up};
+use super::{MAX_LOCAL, Scope, Symbol, align_up};
 use crate::ast::{Func as Tree, Instr as Source, Stmt, Ty, Var, VarSpace};
 use crate::check::class_of;
 use crate::code::{Args, Class, Constant, Counts, Func as Code, Instr, NONE, Op, RegRef, Slot};
@@ -135,7 +135,7 @@ impl<'a, 's> Lower<'a, 's> {
     pub(super) fn frame_slot(&mut self, size: u64, align: u64) -> Result<Slot, ModuleError> {
         let offset = align_up(self.frame_end, align.clamp(1, 256));
         self.frame_end = offset.saturating_add(size);
-        if self.frame_end > MAX_WINDOW {
+        if self.frame_end > MAX_LOCAL {
             return self.too_large("the local variables");
         }
         Ok(Slot { offset: offset as u32, size: size as u32 })
@@ -197,10 +197,8 @@ impl<'a, 's> Lower<'a, 's> {
                 Stmt::Targets { name, list } => {
                     self.targets.insert(name, list);
                 }
-                Stmt::Label(place, name) => {
-                    if self.labels.insert(name, NONE).is_some() {
-                        return Err(super::duplicate(*place, name));
-                    }
+                Stmt::Label(place, name) if self.labels.insert(name, NONE).is_some() => {
+                    return Err(super::duplicate(*place, name));
                 }
                 _ => {}
             }

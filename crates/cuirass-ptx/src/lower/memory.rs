@@ -15,6 +15,7 @@ struct Modifiers<'t> {
     policy: bool,
     acquire: bool,
     release: bool,
+    poll: bool,
     /// What is neither: the operation of an atomic.
     rest: Vec<&'t str>,
     strange: bool,
@@ -28,6 +29,7 @@ fn modifiers(opcode: &str) -> Modifiers<'_> {
         policy: false,
         acquire: false,
         release: false,
+        poll: false,
         rest: Vec::new(),
         strange: false,
     };
@@ -42,14 +44,18 @@ fn modifiers(opcode: &str) -> Modifiers<'_> {
             "v2" => out.lanes = 2,
             "v4" => out.lanes = 4,
             "v8" => out.lanes = 8,
-            "acquire" => out.acquire = true,
+            "acquire" => {
+                out.acquire = true;
+                out.poll = true;
+            }
+            "volatile" | "relaxed" | "mmio" => out.poll = true,
             "release" => out.release = true,
             "acq_rel" | "sc" => {
                 out.acquire = true;
                 out.release = true;
             }
-            "weak" | "relaxed" | "volatile" | "mmio" | "cta" | "cluster" | "gpu" | "sys" | "nc" | "ca" | "cg"
-            | "cs" | "lu" | "cv" | "wb" | "wt" | "noftz" | "unified" => {}
+            "weak" | "cta" | "cluster" | "gpu" | "sys" | "nc" | "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt"
+            | "noftz" | "unified" => {}
             "L2::cache_hint" => out.policy = true,
             _ if part.starts_with("L1::") || part.starts_with("L2::") => {}
             _ => match Ty::from_name(part) {
@@ -118,7 +124,7 @@ impl<'s> Lower<'_, 's> {
         for operand in list {
             regs.push(self.load_dest(operand, ty)?);
         }
-        let access = Access { address, bytes: ty.bytes(), signed: ty.is_signed(), regs };
+        let access = Access { address, bytes: ty.bytes(), signed: ty.is_signed(), poll: m.poll, regs };
         self.emit(Op::Load(Box::new(access)), Args::default());
         if m.acquire {
             self.emit(Op::Fence, Args::default());
@@ -150,7 +156,7 @@ impl<'s> Lower<'_, 's> {
         if m.release {
             self.emit(Op::Fence, Args::default());
         }
-        let access = Access { address, bytes: ty.bytes(), signed: false, regs };
+        let access = Access { address, bytes: ty.bytes(), signed: false, poll: false, regs };
         self.emit(Op::Store(Box::new(access)), Args::default());
         Ok(())
     }

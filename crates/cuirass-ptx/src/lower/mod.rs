@@ -25,8 +25,10 @@ pub(crate) enum Symbol {
     DynamicShared,
 }
 
-/// How many bytes of shared or local memory a module may declare.
-const MAX_WINDOW: u64 = 1 << 24;
+/// How many bytes of shared memory a module may declare: more than any block can have.
+const MAX_SHARED: u64 = 1 << 20;
+/// How many bytes of local memory a function may have: hardware's limit for a thread.
+const MAX_LOCAL: u64 = 512 << 10;
 
 /// What all functions see.
 pub(crate) struct Scope<'s> {
@@ -50,6 +52,7 @@ fn builtin(name: &str) -> Option<Callee> {
         "malloc" => Callee::Malloc,
         "free" => Callee::Free,
         "__assertfail" => Callee::AssertFail,
+        "cudaGraphSetConditional" => Callee::SetCondition,
         _ => return None,
     })
 }
@@ -89,6 +92,7 @@ pub(crate) fn lower(tree: Tree<'_>, source: &str) -> Result<Module, ModuleError>
             funcs[index] = done.code;
         }
     }
+    defined(&funcs)?;
     spread(&mut kernels, &notes);
     let mut names = HashMap::new();
     for (i, kernel) in kernels.iter().enumerate() {
@@ -128,6 +132,22 @@ fn callees(code: &Code) -> Vec<Option<u32>> {
         _ => None,
     });
     calls.collect()
+}
+
+/// Demands that every function that is called has a body.
+fn defined(funcs: &[Code]) -> Result<(), ModuleError> {
+    for func in funcs {
+        for (instr, &(_, _, line)) in func.code.iter().zip(&func.origin) {
+            let Op::Call(call) = &instr.op else { continue };
+            let Callee::Func(f) = call.callee else { continue };
+            if let Some(callee) = funcs.get(f as usize).filter(|f| !f.defined) {
+                let place = crate::error::Place { line, column: 1 };
+                let text = format!("the function {} has no definition", callee.name);
+                return Err(ModuleError::new(ModuleErrorKind::UnresolvedExtern, place, text));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Gives kernels what the functions that they call need.
@@ -222,7 +242,7 @@ impl Scope<'_> {
     pub(crate) fn place_shared(&mut self, var: &Var<'_>) -> Result<u64, ModuleError> {
         let offset = align_up(self.shared_end, var.align);
         self.shared_end = offset.saturating_add(var.size());
-        if self.shared_end > MAX_WINDOW {
+        if self.shared_end > MAX_SHARED {
             let text = format!("{} does not fit shared memory", var.name);
             return Err(ModuleError::new(ModuleErrorKind::TooLarge, var.place, text));
         }

@@ -49,6 +49,8 @@ fn special(name: &str) -> Option<Special> {
         "reserved_smem_offset_begin" => Special::Fixed(0),
         "reserved_smem_offset_end" | "reserved_smem_offset_cap" => Special::Fixed(1024),
         "reserved_smem_offset_0" | "reserved_smem_offset_1" => Special::Fixed(0),
+        "envreg1" => Special::Env(1),
+        "envreg2" => Special::Env(2),
         _ if name.starts_with("envreg") || name.starts_with("pm") => Special::Fixed(0),
         _ => return None,
     })
@@ -118,7 +120,7 @@ impl<'s> Lower<'_, 's> {
             Operand::Not(_) | Operand::Pair(..) => {
                 return self.fail(ModuleErrorKind::Type, "a predicate cannot stand here");
             }
-            Operand::Vector(_) | Operand::Address(..) | Operand::List(_) => {
+            Operand::Vector(_) | Operand::Address(..) | Operand::List(_) | Operand::Other => {
                 return self.fail(ModuleErrorKind::Type, "an operand of one value is needed");
             }
         };

@@ -4,9 +4,8 @@
 //! register; lowering adds the steps for wider registers.
 
 use super::Table;
-use super::flags::{FTZ, INTEGRAL, ROUND, ROUNDED, RZ, SAT};
+use super::flags::{FTZ, INTEGRAL, ROUND, RZ, SAT};
 use super::float::{f, finish32, flush32, g};
-use super::half::{bf, h};
 use super::shape::{each_un, un};
 use crate::soft::{self, Round};
 
@@ -16,6 +15,7 @@ fn clamp(v: i128, low: i128, high: i128) -> i128 {
 }
 
 /// A number rounded to an integer in the direction of the flags.
+#[inline(always)]
 pub(crate) fn integral(v: f64, flags: u32) -> f64 {
     match flags & ROUND {
         RZ => v.trunc(),
@@ -26,27 +26,23 @@ pub(crate) fn integral(v: f64, flags: u32) -> f64 {
 }
 
 /// What a NaN becomes as an integer: zero for narrow pairs, else the integer's top bit.
+#[inline(always)]
 fn nan_int(from: u32, to: u32) -> u64 {
-    if from == 64 || to == 64 { 1 << (to.max(32) - 1) } else { 0 }
+    if from == 64 || to == 64 { 1 << (to - 1) } else { 0 }
 }
 
 /// A float as an integer of `bits`, saturating.
+#[inline(always)]
 pub(crate) fn to_int(v: f64, flags: u32, from: u32, bits: u32, signed: bool) -> u64 {
-    if v.is_nan() {
-        return nan_int(from, bits);
-    }
-    let v = integral(v, flags);
-    if signed {
-        let high = (1i128 << (bits - 1)) - 1;
-        clamp(v as i128, -high - 1, high) as u64
-    } else {
-        clamp(v as i128, 0, (1i128 << bits) - 1) as u64
-    }
+    let whole = integral(v, flags);
+    let high = u64::MAX >> (64 - bits + u32::from(signed));
+    let number =
+        if signed { (whole as i64).clamp(-(high as i64) - 1, high as i64) as u64 } else { (whole as u64).min(high) };
+    if v.is_nan() { nan_int(from, bits) } else { number }
 }
 
 pub(crate) fn rows(t: &mut Table) {
     ints(t);
-    from_float(t);
     to_float(t);
     floats(t);
 }
@@ -90,53 +86,63 @@ fn ints(t: &mut Table) {
     from!("s64", i64, u64, "l");
 }
 
-fn from_float(t: &mut Table) {
-    const FLAGS: u32 = ROUND | INTEGRAL | FTZ | SAT;
-    macro_rules! pair {
-        ($d:literal, $dt:ty, $du:ty, $D:literal, $signed:literal,
-         $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
-            t.flag_row(
-                concat!("cvt.", $d, ".", $s),
-                concat!($D, $S),
-                FLAGS,
-                |r, x, m| each_un(r, x, m, |a: $su, k| to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du),
-                |r, x, m| each_un(r, x, m, |a: $su, k| to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du),
-            );
-        };
-    }
-    macro_rules! from {
-        ($s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
-            pair!("u8", u8, u16, "H", false, $s, $su, $S, $from, $v);
-            pair!("s8", i8, u16, "H", true, $s, $su, $S, $from, $v);
-            pair!("u16", u16, u16, "H", false, $s, $su, $S, $from, $v);
-            pair!("s16", i16, u16, "H", true, $s, $su, $S, $from, $v);
-            pair!("u32", u32, u32, "W", false, $s, $su, $S, $from, $v);
-            pair!("s32", i32, u32, "W", true, $s, $su, $S, $from, $v);
-            pair!("u64", u64, u64, "L", false, $s, $su, $S, $from, $v);
-            pair!("s64", i64, u64, "L", true, $s, $su, $S, $from, $v);
-        };
-    }
-    from!("f16", u16, "h", 16, |a, _| f64::from(h(a)));
-    from!("bf16", u16, "h", 16, |a, _| f64::from(bf(a)));
-    from!("f32", u32, "w", 32, |a: u32, k| f64::from(f(if k & FTZ != 0 { flush32(a) } else { a })));
-    from!("f64", u64, "l", 64, |a, _| g(a));
-    // The casts of C, which vectorise.
-    t.flag_row(
-        "cvt.s32.f32",
-        "Ww",
-        FLAGS,
-        |r, x, m| un(r, x, m, |a: u32| f(a) as i32 as u32),
-        |r, x, m| {
-            if x.flags & !(ROUNDED | FTZ) == RZ | INTEGRAL {
-                return un(r, x, m, |a: u32| f(a) as i32 as u32);
-            }
-            each_un(r, x, m, |a: u32, k| {
-                let a = if k & FTZ != 0 { flush32(a) } else { a };
-                to_int(f(a).into(), k, 32, 32, true) as u32
-            })
-        },
-    );
+/// The rows from floats, compiled like the other hot ones.
+macro_rules! from_float_rows {
+    ($table:ident) => {{
+        use $crate::ops::convert::to_int;
+        use $crate::ops::flags::{FTZ, INTEGRAL, ROUND, ROUNDED, RZ, SAT};
+        use $crate::ops::float::{f, flush32, g};
+        use $crate::ops::half::{bf, h};
+        use $crate::ops::shape::{un, un_k};
+        let t: &mut Table = $table;
+        const FLAGS: u32 = ROUND | INTEGRAL | FTZ | SAT;
+        macro_rules! pair {
+            ($d:literal, $dt:ty, $du:ty, $D:literal, $signed:literal,
+             $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
+                t.flag_row(
+                    concat!("cvt.", $d, ".", $s),
+                    concat!($D, $S),
+                    FLAGS,
+                    |r, x, m| un_k(r, x, m, |a: $su, k| to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du),
+                    |r, x, m| un_k(r, x, m, |a: $su, k| to_int($v(a, k), k, $from, <$dt>::BITS, $signed) as $dt as $du),
+                );
+            };
+        }
+        macro_rules! from {
+            ($s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
+                pair!("u8", u8, u16, "H", false, $s, $su, $S, $from, $v);
+                pair!("s8", i8, u16, "H", true, $s, $su, $S, $from, $v);
+                pair!("u16", u16, u16, "H", false, $s, $su, $S, $from, $v);
+                pair!("s16", i16, u16, "H", true, $s, $su, $S, $from, $v);
+                pair!("u32", u32, u32, "W", false, $s, $su, $S, $from, $v);
+                pair!("s32", i32, u32, "W", true, $s, $su, $S, $from, $v);
+                pair!("u64", u64, u64, "L", false, $s, $su, $S, $from, $v);
+                pair!("s64", i64, u64, "L", true, $s, $su, $S, $from, $v);
+            };
+        }
+        from!("f16", u16, "h", 16, |a, _| f64::from(h(a)));
+        from!("bf16", u16, "h", 16, |a, _| f64::from(bf(a)));
+        from!("f32", u32, "w", 32, |a: u32, k| f64::from(f(if k & FTZ != 0 { flush32(a) } else { a })));
+        from!("f64", u64, "l", 64, |a, _| g(a));
+        // The casts of C, which vectorise.
+        t.flag_row(
+            "cvt.s32.f32",
+            "Ww",
+            FLAGS,
+            |r, x, m| un(r, x, m, |a: u32| f(a) as i32 as u32),
+            |r, x, m| {
+                if x.flags & !(ROUNDED | FTZ) == RZ | INTEGRAL {
+                    return un(r, x, m, |a: u32| f(a) as i32 as u32);
+                }
+                un_k(r, x, m, |a: u32, k| {
+                    let a = if k & FTZ != 0 { flush32(a) } else { a };
+                    to_int(f(a).into(), k, 32, 32, true) as u32
+                })
+            },
+        );
+    }};
 }
+pub(crate) use from_float_rows;
 
 fn to_float(t: &mut Table) {
     fn parts(v: i128) -> soft::Num {
@@ -211,8 +217,9 @@ fn saturate64(v: u64) -> u64 {
 }
 
 fn narrow(a: u64, k: u32) -> u32 {
-    let v = if k & ROUND == 0 {
-        super::float::out32(g(a) as f32)
+    // A NaN keeps the upper bits of its payload, as the host's conversion does.
+    let v = if k & ROUND == 0 || g(a).is_nan() {
+        (g(a) as f32).to_bits()
     } else {
         soft::convert(soft::F64, soft::F32, a, Round::of(k)) as u32
     };
@@ -221,7 +228,11 @@ fn narrow(a: u64, k: u32) -> u32 {
 
 fn same32(a: u32, k: u32) -> u32 {
     let a = if k & FTZ != 0 { flush32(a) } else { a };
-    let v = if k & INTEGRAL != 0 { super::float::out32(integral(f(a).into(), k) as f32) } else { a };
+    let v = match k & (INTEGRAL | FTZ) {
+        0 => a,
+        FTZ => super::float::out32(f(a)),
+        _ => super::float::out32(integral(f(a).into(), k) as f32),
+    };
     finish32(v, k)
 }
 
@@ -235,7 +246,7 @@ fn floats(t: &mut Table) {
         "cvt.f32.f64",
         "Wl",
         ROUND | FTZ | SAT,
-        |r, x, m| un(r, x, m, |a: u64| super::float::out32(g(a) as f32)),
+        |r, x, m| un(r, x, m, |a: u64| (g(a) as f32).to_bits()),
         |r, x, m| each_un(r, x, m, narrow),
     );
     t.flag_row(
@@ -245,7 +256,7 @@ fn floats(t: &mut Table) {
         |r, x, m| un(r, x, m, |a: u32| f64::from(f(a)).to_bits()),
         |r, x, m| {
             each_un(r, x, m, |a: u32, k| {
-                let a = if k & FTZ != 0 { flush32(a) } else { a };
+                let a = if k & FTZ != 0 { super::float::out32(f(flush32(a))) } else { a };
                 let v = f64::from(f(a)).to_bits();
                 if k & SAT != 0 { saturate64(v) } else { v }
             })

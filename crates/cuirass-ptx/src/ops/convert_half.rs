@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::flags::{FTZ, INTEGRAL, RELU, RNA, ROUND, SAT, SATFINITE};
-use super::float::{finish32, flush32};
+use super::float::{finish32, out32};
 use super::half::{bf, h, to_bf, to_h};
 use super::shape::{each_bin, each_un, un};
 use crate::soft::{self, Format, Num, Round};
@@ -14,7 +14,15 @@ fn narrow(from: Format, to: Format, a: u64, k: u32) -> u64 {
     let sign = 1u64 << (to.exp + to.man);
     let negative = v & sign != 0;
     if matches!(n, Num::Nan) {
-        return if k & SAT != 0 { 0 } else { v };
+        if k & SAT != 0 {
+            return 0;
+        }
+        // From `f64` a NaN keeps the upper bits of its payload.
+        if from.man == 52 && to.man < 52 {
+            let payload = (a >> (52 - to.man)) & ((1 << to.man) - 1);
+            return to.infinity() | payload | 1 << (to.man - 1);
+        }
+        return v;
     }
     if k & SAT != 0 {
         let one = ((1u64 << (to.exp - 1)) - 1) << to.man;
@@ -24,7 +32,7 @@ fn narrow(from: Format, to: Format, a: u64, k: u32) -> u64 {
 }
 
 fn from32(to: Format, a: u32, k: u32) -> u16 {
-    let a = if k & FTZ != 0 { flush32(a) } else { a };
+    // `.ftz` changes nothing here: subnormals are rounded like any other number.
     narrow(soft::F32, to, a.into(), k) as u16
 }
 
@@ -63,8 +71,8 @@ fn halves(t: &mut Table) {
         "cvt.f32.f16",
         "Wh",
         FTZ | SAT,
-        |r, x, m| un(r, x, m, |a: u16| h(a).to_bits()),
-        |r, x, m| each_un(r, x, m, |a: u16, k| finish32(h(a).to_bits(), k)),
+        |r, x, m| un(r, x, m, |a: u16| out32(h(a))),
+        |r, x, m| each_un(r, x, m, |a: u16, k| finish32(out32(h(a)), k)),
     );
     t.flag_row(
         "cvt.f32.bf16",
@@ -179,6 +187,9 @@ fn pairs(t: &mut Table) {
         },
     );
     fn tf32(a: u32, k: u32) -> u32 {
+        if k & RNA != 0 && f32::from_bits(a).is_nan() {
+            return a & !0x1fff;
+        }
         (narrow(soft::F32, soft::TF32, a.into(), k) << 13) as u32
     }
     t.flag_row(

@@ -2,8 +2,7 @@
 
 use super::Table;
 use super::flags::{ABS, FTZ, NAN, RELU, SAT, XORSIGN};
-use super::shape::{each_bin, each_ter, each_un};
-use crate::soft;
+use super::shape::each_bin;
 
 /// The NaN of half arithmetic, in both formats.
 pub(crate) const NAN16: u16 = 0x7fff;
@@ -23,21 +22,14 @@ pub(crate) fn h(a: u16) -> f32 {
 #[inline(always)]
 pub(crate) fn to_h(v: f32) -> u16 {
     let bits = v.to_bits();
-    let sign = (bits >> 16 & 0x8000) as u16;
+    let sign = bits >> 16 & 0x8000;
     let a = bits & 0x7fff_ffff;
     // Adding one half moves a subnormal's last place to the last place of the sum.
     let small = (f32::from_bits(a) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
     let normal = a.wrapping_add(0xfff + (a >> 13 & 1)).wrapping_sub(0x3800_0000) >> 13;
-    let out = if a > 0x7f80_0000 {
-        return NAN16;
-    } else if a >= 0x477f_f000 {
-        0x7c00
-    } else if a < 0x3880_0000 {
-        small
-    } else {
-        normal
-    };
-    sign | out as u16
+    let finite = if a < 0x3880_0000 { small } else { normal };
+    let number = sign | if a >= 0x477f_f000 { 0x7c00 } else { finite };
+    (if a > 0x7f80_0000 { u32::from(NAN16) } else { number }) as u16
 }
 
 /// A `bf16` as a number.
@@ -50,10 +42,8 @@ pub(crate) fn bf(a: u16) -> f32 {
 #[inline(always)]
 pub(crate) fn to_bf(v: f32) -> u16 {
     let bits = v.to_bits();
-    if bits & 0x7fff_ffff > 0x7f80_0000 {
-        return NAN16;
-    }
-    (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
+    let number = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    (if bits & 0x7fff_ffff > 0x7f80_0000 { u32::from(NAN16) } else { number }) as u16
 }
 
 /// A subnormal `f16` becomes zero of its sign.
@@ -64,43 +54,42 @@ pub(crate) fn fl_h(a: u16) -> u16 {
 
 /// `a * b + c` as `f32` such that rounding it once more to half is as if done once: the last bit
 /// is set if anything was lost ("round to odd").
+#[inline(always)]
 pub(crate) fn fma_odd(a: f32, b: f32, c: f32) -> f32 {
     let (p, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let s = p + c;
-    if !s.is_finite() {
-        return s as f32;
-    }
     let back = s - p;
     let lost = (p - (s - back)) + (c - back);
     odd(s, lost)
 }
 
 /// `s + lost` as `f32`, rounded to odd.
+#[inline(always)]
 pub(crate) fn odd(s: f64, lost: f64) -> f32 {
     let near = s as f32;
-    if near.is_infinite() {
-        return near;
-    }
     let wide = f64::from(near);
-    if wide == s && lost == 0.0 {
-        return near;
-    }
+    let exact = wide == s && lost == 0.0;
     let beyond = if wide == s { (lost > 0.0) != (s > 0.0) } else { wide.abs() > s.abs() };
     let bits = near.to_bits();
-    f32::from_bits((if beyond { bits.wrapping_sub(1) } else { bits }) | 1)
+    let moved = bits.wrapping_sub(u32::from(beyond)) | 1;
+    // Infinities and NaN are what they are; what is lost then is no number.
+    f32::from_bits(if exact || bits & 0x7f80_0000 == 0x7f80_0000 { bits } else { moved })
 }
 
 /// One of the two formats.
-trait Half {
+pub(crate) trait Half {
     fn widen(a: u16) -> f32;
     fn narrow(v: f32) -> u16;
     fn flush(a: u16) -> u16;
-    const FORMAT: soft::Format;
+    /// The product, such that narrowing it is as if rounded once.
+    fn product(a: u16, b: u16) -> f32;
     const ONE: u16;
 }
 
-struct F16;
-struct Bf16;
+/// The format of `f16`.
+pub(crate) struct F16;
+/// The format of `bf16`.
+pub(crate) struct Bf16;
 
 impl Half for F16 {
     #[inline(always)]
@@ -111,10 +100,14 @@ impl Half for F16 {
     fn narrow(v: f32) -> u16 {
         to_h(v)
     }
+    #[inline(always)]
     fn flush(a: u16) -> u16 {
         fl_h(a)
     }
-    const FORMAT: soft::Format = soft::F16;
+    #[inline(always)]
+    fn product(a: u16, b: u16) -> f32 {
+        h(a) * h(b)
+    }
     const ONE: u16 = 0x3c00;
 }
 
@@ -127,10 +120,15 @@ impl Half for Bf16 {
     fn narrow(v: f32) -> u16 {
         to_bf(v)
     }
+    #[inline(always)]
     fn flush(a: u16) -> u16 {
         if a & 0x7f80 == 0 { a & 0x8000 } else { a }
     }
-    const FORMAT: soft::Format = soft::BF16;
+    #[inline(always)]
+    fn product(a: u16, b: u16) -> f32 {
+        // Near the bottom of `f32` the product would not be exact there.
+        odd(f64::from(bf(a)) * f64::from(bf(b)), 0.0)
+    }
     const ONE: u16 = 0x3f80;
 }
 
@@ -161,80 +159,81 @@ fn finish<H: Half>(mut v: u16, flags: u32) -> u16 {
 }
 
 #[inline(always)]
-fn add<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
+pub(crate) fn add<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
     let (a, b) = (input::<H>(a, flags), input::<H>(b, flags));
     finish::<H>(H::narrow(H::widen(a) + H::widen(b)), flags)
 }
 
 #[inline(always)]
-fn sub<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
+pub(crate) fn sub<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
     let (a, b) = (input::<H>(a, flags), input::<H>(b, flags));
     finish::<H>(H::narrow(H::widen(a) - H::widen(b)), flags)
 }
 
 #[inline(always)]
-fn mul<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
+pub(crate) fn mul<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
     let (a, b) = (input::<H>(a, flags), input::<H>(b, flags));
-    let v = H::widen(a) * H::widen(b);
-    // Near the bottom of `f32` the product is not exact, and would be rounded twice.
-    let v = if v.abs() < 1e-30 { H::FORMAT.mul(a.into(), b.into(), soft::Round::Nearest) as u16 } else { H::narrow(v) };
+    let v = H::narrow(H::product(a, b));
     finish::<H>(v, flags)
 }
 
 #[inline(always)]
-fn fma<H: Half>(a: u16, b: u16, c: u16, flags: u32) -> u16 {
+pub(crate) fn fma<H: Half>(a: u16, b: u16, c: u16, flags: u32) -> u16 {
     let (a, b, c) = (input::<H>(a, flags), input::<H>(b, flags), input::<H>(c, flags));
     finish::<H>(H::narrow(fma_odd(H::widen(a), H::widen(b), H::widen(c))), flags)
 }
 
-fn pick<H: Half, const MAX: bool>(a: u16, b: u16, flags: u32) -> u16 {
+#[inline(always)]
+pub(crate) fn pick<H: Half, const MAX: bool>(a: u16, b: u16, flags: u32) -> u16 {
     let (mut a, mut b) = (input::<H>(a, flags), input::<H>(b, flags));
     let sign = (a ^ b) & 0x8000;
     if flags & ABS != 0 {
         a &= 0x7fff;
         b &= 0x7fff;
     }
-    let (x, y) = (H::widen(a), H::widen(b));
-    if x.is_nan() || y.is_nan() {
-        if flags & NAN != 0 || (x.is_nan() && y.is_nan()) {
-            return NAN16;
-        }
-        let v = if x.is_nan() { b } else { a };
-        return if flags & XORSIGN != 0 { (v & 0x7fff) | sign } else { v };
-    }
+    let (no_a, no_b) = (H::widen(a).is_nan(), H::widen(b).is_nan());
     let key = |v: u16| (v as i16) ^ (((v as i16) >> 15) as u16 >> 1) as i16;
-    let v = if (key(a) < key(b)) != MAX { a } else { b };
-    if flags & XORSIGN != 0 { (v & 0x7fff) | sign } else { v }
+    let smaller = if (key(a) < key(b)) != MAX { a } else { b };
+    let v = if no_a { b } else { smaller };
+    let v = if no_b { a } else { v };
+    let v = if flags & XORSIGN != 0 { (v & 0x7fff) | sign } else { v };
+    let none = if flags & NAN != 0 { no_a | no_b } else { no_a & no_b };
+    if none { NAN16 } else { v }
 }
 
-fn negate<H: Half>(a: u16, flags: u32) -> u16 {
-    input::<H>(a, flags) ^ 0x8000
+#[inline(always)]
+pub(crate) fn negate<H: Half>(a: u16, flags: u32) -> u16 {
+    if H::widen(a).is_nan() { NAN16 } else { input::<H>(a, flags) ^ 0x8000 }
 }
 
-fn absolute<H: Half>(a: u16, flags: u32) -> u16 {
-    input::<H>(a, flags) & 0x7fff
+#[inline(always)]
+pub(crate) fn absolute<H: Half>(a: u16, flags: u32) -> u16 {
+    if H::widen(a).is_nan() { NAN16 } else { input::<H>(a, flags) & 0x7fff }
 }
 
-fn exp2<H: Half>(a: u16, flags: u32) -> u16 {
+#[inline(always)]
+pub(crate) fn exp2<H: Half>(a: u16, flags: u32) -> u16 {
     let a = input::<H>(a, flags);
     finish::<H>(H::narrow(H::widen(a).exp2()), flags)
 }
 
-fn tanh<H: Half>(a: u16, _: u32) -> u16 {
+#[inline(always)]
+pub(crate) fn tanh<H: Half>(a: u16, _: u32) -> u16 {
     H::narrow(H::widen(a).tanh())
 }
 
-fn one(a: u32, flags: u32, f: impl Fn(u16, u32) -> u16) -> u32 {
+#[inline(always)]
+pub(crate) fn one(a: u32, flags: u32, f: impl Fn(u16, u32) -> u16) -> u32 {
     u32::from(f(a as u16, flags)) | u32::from(f((a >> 16) as u16, flags)) << 16
 }
 
 #[inline(always)]
-fn two(a: u32, b: u32, flags: u32, f: impl Fn(u16, u16, u32) -> u16) -> u32 {
+pub(crate) fn two(a: u32, b: u32, flags: u32, f: impl Fn(u16, u16, u32) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16, flags)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16, flags)) << 16
 }
 
 #[inline(always)]
-fn three(a: u32, b: u32, c: u32, flags: u32, f: impl Fn(u16, u16, u16, u32) -> u16) -> u32 {
+pub(crate) fn three(a: u32, b: u32, c: u32, flags: u32, f: impl Fn(u16, u16, u16, u32) -> u16) -> u32 {
     u32::from(f(a as u16, b as u16, c as u16, flags))
         | u32::from(f((a >> 16) as u16, (b >> 16) as u16, (c >> 16) as u16, flags)) << 16
 }
@@ -261,7 +260,15 @@ pub(crate) fn atomic_pick(pair: bool, bfloat: bool, max: bool, a: u32, b: u32) -
 }
 
 macro_rules! half_rows {
-    ($t:ident, $H:ty, $one:literal, $pair:literal) => {
+    ($table:ident) => {{
+        use $crate::ops::flags::{ABS, FTZ, NAN, RELU, SAT, XORSIGN};
+        use $crate::ops::half::*;
+        use $crate::ops::shape::{bin_k, ter_k, un_k};
+        let t: &mut Table = $table;
+        half_rows!(@all t, F16, "f16", "f16x2");
+        half_rows!(@all t, Bf16, "bf16", "bf16x2");
+    }};
+    (@all $t:ident, $H:ty, $one:literal, $pair:literal) => {
         half_rows!(@two $t, $H, concat!("add.", $one), concat!("add.", $pair), FTZ | SAT, add);
         half_rows!(@two $t, $H, concat!("sub.", $one), concat!("sub.", $pair), FTZ | SAT, sub);
         half_rows!(@two $t, $H, concat!("mul.", $one), concat!("mul.", $pair), FTZ | SAT, mul);
@@ -269,44 +276,44 @@ macro_rules! half_rows {
             concat!("fma.", $one),
             "Hhhh",
             FTZ | SAT | RELU,
-            |r, x, m| each_ter(r, x, m, |a, b, c, _| fma::<$H>(a, b, c, 0)),
-            |r, x, m| each_ter(r, x, m, fma::<$H>),
+            |r, x, m| ter_k(r, x, m, |a, b, c, _| fma::<$H>(a, b, c, 0)),
+            |r, x, m| ter_k(r, x, m, fma::<$H>),
         );
         $t.flag_row(
             concat!("fma.", $pair),
             "Wwww",
             FTZ | SAT | RELU,
-            |r, x, m| each_ter(r, x, m, |a, b, c, _| three(a, b, c, 0, fma::<$H>)),
-            |r, x, m| each_ter(r, x, m, |a, b, c, k| three(a, b, c, k, fma::<$H>)),
+            |r, x, m| ter_k(r, x, m, |a, b, c, _| three(a, b, c, 0, fma::<$H>)),
+            |r, x, m| ter_k(r, x, m, |a, b, c, k| three(a, b, c, k, fma::<$H>)),
         );
         let flags = FTZ | NAN | XORSIGN | ABS;
         $t.flag_row(
             concat!("min.", $one),
             "Hhh",
             flags,
-            |r, x, m| each_bin(r, x, m, pick::<$H, false>),
-            |r, x, m| each_bin(r, x, m, pick::<$H, false>),
+            |r, x, m| bin_k(r, x, m, pick::<$H, false>),
+            |r, x, m| bin_k(r, x, m, pick::<$H, false>),
         );
         $t.flag_row(
             concat!("max.", $one),
             "Hhh",
             flags,
-            |r, x, m| each_bin(r, x, m, pick::<$H, true>),
-            |r, x, m| each_bin(r, x, m, pick::<$H, true>),
+            |r, x, m| bin_k(r, x, m, pick::<$H, true>),
+            |r, x, m| bin_k(r, x, m, pick::<$H, true>),
         );
         $t.flag_row(
             concat!("min.", $pair),
             "Www",
             flags,
-            |r, x, m| each_bin(r, x, m, |a, b, k| two(a, b, k, pick::<$H, false>)),
-            |r, x, m| each_bin(r, x, m, |a, b, k| two(a, b, k, pick::<$H, false>)),
+            |r, x, m| bin_k(r, x, m, |a, b, k| two(a, b, k, pick::<$H, false>)),
+            |r, x, m| bin_k(r, x, m, |a, b, k| two(a, b, k, pick::<$H, false>)),
         );
         $t.flag_row(
             concat!("max.", $pair),
             "Www",
             flags,
-            |r, x, m| each_bin(r, x, m, |a, b, k| two(a, b, k, pick::<$H, true>)),
-            |r, x, m| each_bin(r, x, m, |a, b, k| two(a, b, k, pick::<$H, true>)),
+            |r, x, m| bin_k(r, x, m, |a, b, k| two(a, b, k, pick::<$H, true>)),
+            |r, x, m| bin_k(r, x, m, |a, b, k| two(a, b, k, pick::<$H, true>)),
         );
         half_rows!(@one $t, concat!("neg.", $one), concat!("neg.", $pair), negate::<$H>);
         half_rows!(@one $t, concat!("abs.", $one), concat!("abs.", $pair), absolute::<$H>);
@@ -318,15 +325,15 @@ macro_rules! half_rows {
             $one,
             "Hhh",
             $flags,
-            |r, x, m| each_bin(r, x, m, |a, b, _| $f::<$H>(a, b, 0)),
-            |r, x, m| each_bin(r, x, m, $f::<$H>),
+            |r, x, m| bin_k(r, x, m, |a, b, _| $f::<$H>(a, b, 0)),
+            |r, x, m| bin_k(r, x, m, $f::<$H>),
         );
         $t.flag_row(
             $pair,
             "Www",
             $flags,
-            |r, x, m| each_bin(r, x, m, |a, b, _| two(a, b, 0, $f::<$H>)),
-            |r, x, m| each_bin(r, x, m, |a, b, k| two(a, b, k, $f::<$H>)),
+            |r, x, m| bin_k(r, x, m, |a, b, _| two(a, b, 0, $f::<$H>)),
+            |r, x, m| bin_k(r, x, m, |a, b, k| two(a, b, k, $f::<$H>)),
         );
     };
     (@one $t:ident, $one:expr, $pair:expr, $f:expr) => {
@@ -334,22 +341,22 @@ macro_rules! half_rows {
             $one,
             "Hh",
             FTZ,
-            |r, x, m| each_un(r, x, m, $f),
-            |r, x, m| each_un(r, x, m, $f),
+            |r, x, m| un_k(r, x, m, $f),
+            |r, x, m| un_k(r, x, m, $f),
         );
         $t.flag_row(
             $pair,
             "Ww",
             FTZ,
-            |r, x, m| each_un(r, x, m, |a, k| one(a, k, $f)),
-            |r, x, m| each_un(r, x, m, |a, k| one(a, k, $f)),
+            |r, x, m| un_k(r, x, m, |a, k| one(a, k, $f)),
+            |r, x, m| un_k(r, x, m, |a, k| one(a, k, $f)),
         );
     };
 }
 
+pub(crate) use half_rows;
+
 pub(crate) fn rows(t: &mut Table) {
-    half_rows!(t, F16, "f16", "f16x2");
-    half_rows!(t, Bf16, "bf16", "bf16x2");
     packed_ints(t);
 }
 

@@ -1,6 +1,5 @@
 //! Integer arithmetic.
 
-
 /// The rows; the body is compiled once for any processor and once for those with AVX2.
 macro_rules! int_rows {
     ($table:ident) => {{
@@ -203,7 +202,7 @@ macro_rules! int_rows {
             bin(r, x, m, |a: $u, b: $u| (a as $s).max(b as $s) as $u)
         });
     };
-    // Division by zero has a result that hardware happens to give: all ones, and the dividend.
+    // Division by zero has a result that hardware happens to give: all ones.
     (@divrem $t:ident, $ty:literal, $shape:literal, $u:ty, $s:ty) => {
         $t.row(concat!("div.", $ty), $shape, |r, x, m| {
             each_bin(r, x, m, |a: $u, b: $u, _| {
@@ -212,7 +211,7 @@ macro_rules! int_rows {
         });
         $t.row(concat!("rem.", $ty), $shape, |r, x, m| {
             each_bin(r, x, m, |a: $u, b: $u, _| {
-                if b == 0 { a } else { (a as $s).wrapping_rem(b as $s) as $u }
+                if b == 0 { <$u>::MAX } else { (a as $s).wrapping_rem(b as $s) as $u }
             })
         });
     };

@@ -14,6 +14,8 @@ pub(crate) mod half;
 pub(crate) mod int;
 pub(crate) mod math;
 pub(crate) mod shape;
+// Unordered comparisons are complements of ordered ones, which is what their negations say.
+#[allow(clippy::neg_cmp_op_on_partial_ord)]
 pub(crate) mod wide;
 
 use std::collections::HashMap;

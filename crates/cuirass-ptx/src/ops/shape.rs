@@ -186,20 +186,23 @@ pub(crate) fn carry<T: Reg>(fr: &mut Frame, x: &Args, m: u32, set: bool, f: impl
     }
 }
 
+/// [`un`] of a function that takes the flags, too.
 #[inline(always)]
-pub(crate) fn each_quad<A: Reg, B: Reg, C: Reg, E: Reg, D: Reg>(
-    fr: &mut Frame,
-    x: &Args,
-    m: u32,
-    f: impl Fn(A, B, C, E) -> D,
-) {
-    for i in lanes(m) {
-        let v = f(
-            A::file(fr)[x.a as usize][i],
-            B::file(fr)[x.b as usize][i],
-            C::file(fr)[x.c as usize][i],
-            E::file(fr)[x.f as usize][i],
-        );
-        D::file_mut(fr)[x.d as usize][i] = v;
-    }
+pub(crate) fn un_k<A: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, u32) -> D) {
+    let k = x.flags;
+    un(fr, x, m, |a| f(a, k));
+}
+
+/// [`bin`] of a function that takes the flags, too.
+#[inline(always)]
+pub(crate) fn bin_k<A: Reg, B: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, B, u32) -> D) {
+    let k = x.flags;
+    bin(fr, x, m, |a, b| f(a, b, k));
+}
+
+/// [`ter`] of a function that takes the flags, too.
+#[inline(always)]
+pub(crate) fn ter_k<A: Reg, B: Reg, C: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, B, C, u32) -> D) {
+    let k = x.flags;
+    ter(fr, x, m, |a, b, c| f(a, b, c, k));
 }

@@ -2,7 +2,9 @@
 
 use super::Table;
 use super::compare::compare_rows;
+use super::convert::from_float_rows;
 use super::float::float_rows;
+use super::half::half_rows;
 use super::int::int_rows;
 
 /// The hot rows for this processor.
@@ -11,6 +13,8 @@ pub(crate) fn rows(t: &mut Table) {
         int_rows!(t);
         float_rows!(t);
         compare_rows!(t);
+        half_rows!(t);
+        from_float_rows!(t);
     }
 }
 
@@ -21,4 +25,6 @@ pub(crate) fn rows_avx2(t: &mut Table) {
     int_rows!(t);
     float_rows!(t);
     compare_rows!(t);
+    half_rows!(t);
+    from_float_rows!(t);
 }

@@ -96,11 +96,12 @@ impl<'s> Parser<'s> {
             return self.labelled(place, word, out);
         }
         let mut operands = Vec::new();
-        while !self.is(b';') {
+        if !self.is(b';') {
             operands.push(self.operand()?);
-            if !self.eat(b',')? {
-                break;
-            }
+        }
+        while self.eat(b',')? {
+            self.count_item()?;
+            operands.push(self.operand()?);
         }
         let span = (start, self.last_end.max(start));
         self.expect(b';')?;
@@ -248,6 +249,15 @@ impl<'s> Parser<'s> {
             }
         } else {
             offset = self.signed()?;
+        }
+        if self.is(b',') {
+            while !self.eat(b']')? {
+                if self.is(b';') || self.token == Token::End {
+                    return self.fail("an address without an end");
+                }
+                self.advance()?;
+            }
+            return Ok(Operand::Other);
         }
         self.expect(b']')?;
         Ok(Operand::Address(base, offset as i64))

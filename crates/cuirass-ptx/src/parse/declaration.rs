@@ -253,7 +253,7 @@ impl<'s> Parser<'s> {
                 self.advance()?;
                 Ok(Init::F64(bits))
             }
-            _ => Ok(Init::Int(self.int()?)),
+            _ => Ok(Init::Int(self.signed()?)),
         }
     }
 
@@ -326,16 +326,8 @@ impl<'s> Parser<'s> {
         let place = self.place;
         let name = self.name("a function's name")?;
         let params = self.param_list()?;
-        let mut func = Func {
-            place,
-            entry,
-            name,
-            returns,
-            params,
-            max_threads: None,
-            required_threads: None,
-            body: None,
-        };
+        let mut func =
+            Func { place, entry, name, returns, params, max_threads: None, required_threads: None, body: None };
         while let Token::Word(word) = self.token {
             match word {
                 ".maxntid" => {

@@ -112,6 +112,14 @@ impl<'s> Lexer<'s> {
             return self.number();
         }
         if word_char(c) {
+            // A directive ends where the next begins: `.reg.b32` are two.
+            if c == b'.' {
+                self.at += 1;
+                while word_char(self.peek(0)) && self.peek(0) != b'.' {
+                    self.at += 1;
+                }
+                return Ok(Token::Word(self.slice(start)));
+            }
             while word_char(self.peek(0)) || (self.peek(0) == b':' && self.peek(1) == b':') {
                 self.at += if self.peek(0) == b':' { 2 } else { 1 };
             }

@@ -45,7 +45,6 @@ fn apply(op: AtomOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
 fn add(ty: Ty, old: u64, a: u64) -> u64 {
     match ty {
         Ty::F32 => {
-            // Atomic addition of `f32` on global memory keeps subnormals on this architecture.
             let v = f32::from_bits(old as u32) + f32::from_bits(a as u32);
             crate::ops::float::out32(v).into()
         }
@@ -72,6 +71,15 @@ fn pick(ty: Ty, old: u64, a: u64, max: bool) -> u64 {
     }
 }
 
+/// What an operation on global memory makes of the old value: there, and only there, the addition
+/// of `f32` flushes subnormals.
+fn apply_global(op: AtomOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
+    if op != AtomOp::Add || ty != Ty::F32 {
+        return apply(op, ty, old, a, b);
+    }
+    crate::ops::float::add32(old as u32, a as u32, crate::ops::flags::FTZ).into()
+}
+
 pub(crate) fn run(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, atom: &Atom, m: u32) -> Result<(), Trap> {
     env.view.refresh();
     let at = addresses(&warp.frames[index], &atom.address);
@@ -87,7 +95,7 @@ pub(crate) fn run(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, atom: &A
             let frame = &warp.frames[index];
             let a = value(frame, *a, lane);
             let b = atom.b.get(i).map_or(0, |b| value(frame, *b, lane));
-            let place = place(atom.address.space, address).map_err(refuse)?;
+            let place = place(atom.address.space, address);
             // Atomics have no form for local memory.
             if matches!(place, Place::Local(_) | Place::Param(_)) {
                 return Err(refuse(TrapCode::AddressSpace));
@@ -97,7 +105,7 @@ pub(crate) fn run(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, atom: &A
                 Place::Global(address) => env
                     .view
                     .find(address, bytes.into())
-                    .and_then(|s| s.update(address, bytes, |old| apply(op, ty, old, a, b))),
+                    .and_then(|s| s.update(address, bytes, |old| apply_global(op, ty, old, a, b))),
                 // Only this worker sees the block's shared memory.
                 _ => read_lane(env, warp, lane, place, bytes).and_then(|old| {
                     let new = apply(op, ty, old, a, b);

@@ -34,8 +34,10 @@ pub(crate) struct Env<'b, 'm> {
     pub(crate) steps: u64,
     /// Warp instructions until the warp has to give way.
     pub(crate) budget: u64,
-    /// A `nanosleep` was met: others should get a turn.
+    /// A `nanosleep` was met, or a loop that waits: others should get a turn.
     pub(crate) paused: bool,
+    /// Polling loads in this turn of the warp.
+    polls: u32,
 }
 
 /// How a turn of a block ended.
@@ -65,6 +67,8 @@ pub(crate) struct Located {
 
 /// Warp instructions that a warp may run before the next has its turn.
 const WARP_TURN: u64 = 20_000;
+/// Polling loads of a warp after which it is taken to wait for somebody else.
+const POLLS: u32 = 32;
 /// Turns of a block's warps before another block may have its turn.
 const BLOCK_TURNS: u32 = 200;
 
@@ -93,18 +97,23 @@ impl Block {
     /// Runs until the block is done, or has had its share for now.
     pub(crate) fn turn<'m>(&mut self, machine: &Machine<'m>, view: &mut View<'m>) -> Result<Turn, Located> {
         let Block { ctaid, shared, bars, warps } = self;
-        let mut env = Env { machine, view, shared, bars, ctaid: *ctaid, steps: 0, budget: 0, paused: false };
-        let single = warps.len() == 1;
+        let mut env = Env { machine, view, shared, bars, ctaid: *ctaid, steps: 0, budget: 0, paused: false, polls: 0 };
         for _ in 0..BLOCK_TURNS {
             let mut progress = false;
             let mut alive = false;
+            // Whether nothing but waiting happened.
+            let mut idle = true;
             for warp in warps.iter_mut() {
                 if warp.finished() {
                     continue;
                 }
                 alive = true;
                 env.budget = WARP_TURN;
-                progress |= run_warp(&mut env, warp)?;
+                env.paused = false;
+                env.polls = 0;
+                let ran = run_warp(&mut env, warp)?;
+                progress |= ran;
+                idle &= !ran || env.paused;
             }
             env.settle(warps)?;
             if !alive {
@@ -114,7 +123,7 @@ impl Block {
             if !progress && !released {
                 return Err(deadlock(warps));
             }
-            if env.paused && (single || !progress) {
+            if idle && !released {
                 break;
             }
         }
@@ -123,6 +132,13 @@ impl Block {
 }
 
 impl Env<'_, '_> {
+    /// Counts a polling load; tells whether the warp should give way.
+    pub(crate) fn poll(&mut self) -> bool {
+        self.polls += 1;
+        self.paused |= self.polls >= POLLS;
+        self.paused
+    }
+
     /// Accounts for the steps so far.
     fn settle(&mut self, warps: &[Warp]) -> Result<(), Located> {
         let steps = std::mem::take(&mut self.steps);
@@ -144,7 +160,8 @@ impl Env<'_, '_> {
 /// Runs a warp until all its groups wait or its budget is spent; tells whether anything ran.
 fn run_warp(env: &mut Env<'_, '_>, warp: &mut Warp) -> Result<bool, Located> {
     let mut progress = false;
-    let mut fair = false;
+    // A group that gave way because it waits must not be the first to run again.
+    let mut fair = std::mem::take(&mut warp.gave_way);
     let mut since = 0u64;
     loop {
         if warp.groups.len() > 1 {
@@ -166,6 +183,7 @@ fn run_warp(env: &mut Env<'_, '_>, warp: &mut Warp) -> Result<bool, Located> {
             warp.groups.retain(|g| g.mask != 0);
         }
         if env.budget == 0 || env.paused {
+            warp.gave_way = warp.groups.len() > 1;
             return Ok(true);
         }
         // A group that runs and runs may be waiting for one that does not.
@@ -187,7 +205,7 @@ fn release(env: &mut Env<'_, '_>, warps: &mut [Warp]) -> bool {
             continue;
         }
         let complete = match bar.count {
-            Some(count) => bar.arrived + bar.padding >= count,
+            Some(count) => bar.arrived.saturating_add(bar.padding) >= count,
             None => bar.arrived >= live,
         };
         if !complete {

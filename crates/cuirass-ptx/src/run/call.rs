@@ -61,7 +61,7 @@ pub(crate) fn call(
                 let same = same.fold(0u32, |s, i| s | 1 << i);
                 rest &= !same;
                 let offset = targets[lane].wrapping_sub(FUNCTION_BASE);
-                let known = offset % 16 == 0 && offset / 16 < env.machine.program.funcs.len() as u64;
+                let known = offset.is_multiple_of(16) && offset / 16 < env.machine.program.funcs.len() as u64;
                 if !known {
                     let mut trap = Trap::new(TrapCode::InvalidPc, same);
                     trap.address = Some(targets[lane]);
@@ -80,7 +80,7 @@ pub(crate) fn call(
             }
             Ok(())
         }
-        Callee::Printf | Callee::AssertFail | Callee::Malloc | Callee::Free => {
+        Callee::Printf | Callee::AssertFail | Callee::Malloc | Callee::Free | Callee::SetCondition => {
             host_call(env, warp, frame, call, m)?;
             warp.groups[chosen].pc = pc + 1;
             Ok(())
@@ -160,6 +160,10 @@ fn host_call(env: &mut Env<'_, '_>, warp: &mut Warp, frame: u32, call: &Call, m:
             }
             Callee::Free => {
                 env.machine.host.free(args[0]);
+                0
+            }
+            Callee::SetCondition => {
+                env.machine.host.set_condition(args[0], args[1] as u32);
                 0
             }
             Callee::AssertFail => {

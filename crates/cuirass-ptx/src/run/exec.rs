@@ -5,7 +5,7 @@ use super::memory::{self, lanes};
 use super::trap::{Trap, TrapCode};
 use super::warp::{Group, Wait, Warp};
 use super::{atomic, call, warpwide};
-use crate::code::{Bar, BarOp, Clock, NONE, Op, RegRef};
+use crate::code::{AtomOp, Bar, BarOp, Clock, NONE, Op, RegRef};
 
 /// Runs a group until it meets another one, splits, waits, ends, or has used up the budget.
 pub(crate) fn run_group(env: &mut Env<'_, '_>, warp: &mut Warp, chosen: usize) -> Result<(), Located> {
@@ -78,6 +78,9 @@ pub(crate) fn run_group(env: &mut Env<'_, '_>, warp: &mut Warp, chosen: usize) -
             Op::Load(access) => {
                 memory::load(env, warp, at, access, m).map_err(|t| located(t, pc))?;
                 pc += 1;
+                if access.poll && env.poll() {
+                    leave!(pc);
+                }
             }
             Op::Store(access) => {
                 memory::store(env, warp, at, access, m).map_err(|t| located(t, pc))?;
@@ -86,6 +89,9 @@ pub(crate) fn run_group(env: &mut Env<'_, '_>, warp: &mut Warp, chosen: usize) -
             Op::Atom(atom) => {
                 atomic::run(env, warp, at, atom, m).map_err(|t| located(t, pc))?;
                 pc += 1;
+                if atom.op == AtomOp::Cas && env.poll() {
+                    leave!(pc);
+                }
             }
             Op::Fence => {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -202,7 +208,7 @@ fn barrier(env: &mut Env<'_, '_>, warp: &Warp, at: usize, bar: &Bar, m: u32) -> 
     };
     if bar.count != NONE {
         let count = frame.r32[bar.count as usize][lane];
-        if count % 32 != 0 || count == 0 {
+        if !count.is_multiple_of(32) || count == 0 {
             return Err(Trap::new(TrapCode::IllegalInstruction, m));
         }
         state.count = Some(count);
@@ -211,12 +217,12 @@ fn barrier(env: &mut Env<'_, '_>, warp: &Warp, at: usize, bar: &Bar, m: u32) -> 
         state.warps |= 1 << (warp.index & 31);
         state.padding += 32 - warp.live().count_ones();
     }
-    state.arrived += m.count_ones();
+    state.arrived = state.arrived.saturating_add(m.count_ones());
     if bar.p != NONE {
         let p = frame.p[bar.p as usize];
         let p = if bar.negate { !p } else { p };
-        state.popc += (p & m).count_ones();
-        state.all += m.count_ones();
+        state.popc = state.popc.saturating_add((p & m).count_ones());
+        state.all = state.all.saturating_add(m.count_ones());
     }
     Ok((bar.op != BarOp::Arrive).then_some(id as u8))
 }

@@ -40,10 +40,6 @@ impl Span {
         offset < self.len && bytes <= self.len - offset
     }
 
-    pub(crate) fn writable(&self) -> bool {
-        self.writable
-    }
-
     /// The host address of an access, if it lies inside and is aligned to `align`.
     #[inline(always)]
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<*mut u8> {

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use super::trap::{Trap, TrapCode};
-use crate::code::{Func, Program, SHARED_START};
+use crate::code::{Func, Program, SHARED_START, WORKSPACE};
 use crate::fault::{Fault, FaultKind};
-use crate::launch::{DeviceMemory, Host, Launch, Limits};
+use crate::launch::{DeviceMemory, Host, Launch, Limits, Region};
 use crate::lower::align_up;
 
 /// A launch being run.
@@ -27,8 +27,12 @@ pub(crate) struct Machine<'m> {
     pub(crate) fuel: Option<AtomicI64>,
     pub(crate) instructions: AtomicU64,
     pub(crate) done: AtomicU64,
+    workspace: [AtomicU64; WORKSPACE_WORDS],
     kernel: &'m Func,
 }
+
+/// Words of a cooperative grid's workspace.
+const WORKSPACE_WORDS: usize = 16;
 
 impl<'m> Machine<'m> {
     pub(crate) fn new(
@@ -60,8 +64,19 @@ impl<'m> Machine<'m> {
             fuel: launch.fuel.map(|f| AtomicI64::new(i64::try_from(f).unwrap_or(i64::MAX))),
             instructions: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            workspace: Default::default(),
             kernel,
         })
+    }
+
+    /// The workspace, as a region like any other.
+    pub(crate) fn workspace(&self) -> Region {
+        Region {
+            start: WORKSPACE,
+            len: 8 * WORKSPACE_WORDS as u64,
+            host: self.workspace.as_ptr().cast_mut().cast(),
+            writable: true,
+        }
     }
 
     pub(crate) fn kernel_func(&self) -> &'m Func {

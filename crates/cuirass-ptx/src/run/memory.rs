@@ -3,7 +3,6 @@
 use super::block::Env;
 use super::host_memory::Span;
 use super::trap::{Trap, TrapCode};
-use super::view::View;
 use super::warp::Warp;
 use crate::code::{
     Access, Address, Base, Class, LOCAL_BASE, LOCAL_START, MemSpace, NONE, PARAM_BASE, RegRef, SHARED_BASE,
@@ -62,12 +61,12 @@ pub(crate) fn addresses(frame: &Frame, address: &Address) -> [u64; LANES] {
 }
 
 /// The memory that an address of a space means.
-pub(crate) fn place(space: MemSpace, address: u64) -> Result<Place, TrapCode> {
+pub(crate) fn place(space: MemSpace, address: u64) -> Place {
     let offset = |base: u64, start: u64| {
         let at = address.wrapping_sub(base).wrapping_sub(start);
         usize::try_from(at).unwrap_or(usize::MAX)
     };
-    Ok(match space {
+    match space {
         MemSpace::Global => Place::Global(address),
         MemSpace::Shared => Place::Shared(offset(0, SHARED_START)),
         MemSpace::Local | MemSpace::Frame => Place::Local(offset(0, 0)),
@@ -83,7 +82,7 @@ pub(crate) fn place(space: MemSpace, address: u64) -> Result<Place, TrapCode> {
                 Place::Global(address)
             }
         }
-    })
+    }
 }
 
 fn read(bytes: &[u8], at: usize, size: u32) -> Option<u64> {
@@ -174,31 +173,31 @@ pub(crate) fn value(frame: &Frame, reg: RegRef, lane: usize) -> u64 {
     }
 }
 
-/// The region that holds every lane's access, if one does, and whether the lanes are side by
-/// side.
+/// Whether all lanes are on and side by side, `size` bytes apart and aligned to that.
 #[inline(always)]
-fn one_region(view: &mut View<'_>, at: &[u64; LANES], m: u32, size: u64) -> Option<(Span, bool)> {
-    if m == FULL {
-        let first = at[0];
-        let mut off = 0;
-        for i in 0..LANES {
-            off |= at[i] ^ first.wrapping_add(size * i as u64);
-        }
-        if off == 0 && first & (size - 1) == 0 {
-            return Some((view.find(first, size * LANES as u64)?, true));
-        }
+fn is_run(at: &[u64; LANES], m: u32, size: u64) -> bool {
+    if m != FULL || at[0] & (size - 1) != 0 {
+        return false;
     }
-    let (mut low, mut high, mut bits) = (u64::MAX, 0, 0);
+    let mut off = 0;
     for i in 0..LANES {
-        let on = 0u64.wrapping_sub(u64::from(m >> i & 1));
-        low = low.min(at[i] | !on);
-        high = high.max(at[i] & on);
-        bits |= at[i] & on;
+        off |= at[i] ^ at[0].wrapping_add(size * i as u64);
     }
-    if bits & (size - 1) != 0 || high - low > 1 << 40 {
-        return None;
+    off == 0
+}
+
+/// Whether an access is of global memory only, as far as can be told at a glance.
+#[inline(always)]
+fn is_global(space: MemSpace, at: &[u64; LANES], m: u32) -> bool {
+    match space {
+        MemSpace::Global => true,
+        MemSpace::Generic => {
+            // Windows begin above every address of the host.
+            let all = at.iter().fold(0, |all, v| all | v);
+            all < SHARED_BASE || lanes(m).all(|i| at[i] < SHARED_BASE)
+        }
+        _ => false,
     }
-    Some((view.find(low, high - low + size)?, false))
 }
 
 /// A load.
@@ -208,12 +207,13 @@ pub(crate) fn load(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access:
     let count = access.regs.len() as u64;
     let size = u64::from(access.bytes) * count;
     let space = access.address.space;
-    let global = space == MemSpace::Global || (space == MemSpace::Generic && lanes_below(&at, m, SHARED_BASE));
-    if global && let Some((span, run)) = one_region(env.view, &at, m, size) {
+    let first = at[m.trailing_zeros() as usize & 31];
+    if is_global(space, &at, m) {
         let frame = &mut warp.frames[index];
-        if run
+        if is_run(&at, m, size)
             && let [reg] = access.regs.as_slice()
             && reg.index != NONE
+            && let Some(span) = env.view.find(at[0], size * LANES as u64)
         {
             let r = reg.index as usize;
             let done = match (access.bytes, reg.class) {
@@ -225,12 +225,20 @@ pub(crate) fn load(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access:
                 return Ok(());
             }
         }
-        if gather(frame, &span, &at, access, m).is_some() {
+        if let Some(span) = env.view.find(first, size)
+            && gather(frame, &span, &at, access, m).is_some()
+        {
             return Ok(());
         }
-    }
-    if space == MemSpace::Shared && gather_shared(env.shared, &mut warp.frames[index], &at, access, m) {
-        return Ok(());
+    } else if space == MemSpace::Shared {
+        if gather_shared(env.shared, &mut warp.frames[index], &at, access, m).is_some() {
+            return Ok(());
+        }
+    } else if space == MemSpace::Param && access.address.base == Base::Fixed {
+        let frame = &mut warp.frames[index];
+        if broadcast(frame, env.machine.launch.params, first, access, m).is_some() {
+            return Ok(());
+        }
     }
     for lane in lanes(m) {
         let refuse = |code| Trap::access(code, lane, at[lane], size as u32, false);
@@ -240,7 +248,7 @@ pub(crate) fn load(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access:
         let mut values = [0u64; 8];
         for (i, slot) in values.iter_mut().enumerate().take(access.regs.len()) {
             let address = at[lane].wrapping_add(u64::from(access.bytes) * i as u64);
-            let place = place(space, address).map_err(refuse)?;
+            let place = place(space, address);
             let Some(v) = read_lane(env, warp, lane, place, access.bytes) else {
                 return Err(refuse(TrapCode::IllegalAddress));
             };
@@ -254,18 +262,52 @@ pub(crate) fn load(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access:
     Ok(())
 }
 
-#[inline(always)]
-fn lanes_below(at: &[u64; LANES], m: u32, bound: u64) -> bool {
-    let mut high = 0;
-    for i in 0..LANES {
-        high = high.max(at[i] & 0u64.wrapping_sub(u64::from(m >> i & 1)));
+/// Puts one value per register into all lanes of a mask: parameters are the same for everybody.
+fn broadcast(frame: &mut Frame, params: &[u8], at: u64, access: &Access, m: u32) -> Option<()> {
+    for (i, reg) in access.regs.iter().enumerate() {
+        let from = usize::try_from(at).ok()?.checked_add(access.bytes as usize * i)?;
+        if from % access.bytes as usize != 0 {
+            return None;
+        }
+        let v = widen(read(params, from, access.bytes)?, access.bytes, access.signed);
+        let r = reg.index as usize;
+        match reg.class {
+            Class::R32 if m == FULL && reg.index != NONE => frame.r32[r] = [v as u32; LANES],
+            Class::R64 if m == FULL && reg.index != NONE => frame.r64[r] = [v; LANES],
+            _ => lanes(m).for_each(|lane| set(frame, *reg, lane, v)),
+        }
     }
-    high < bound
+    Some(())
 }
 
-/// Lanes' loads from one region.
+/// Calls `f` for every lane of a mask until one fails.
+#[inline(always)]
+fn each(m: u32, mut f: impl FnMut(usize) -> Option<()>) -> Option<()> {
+    if m == FULL {
+        for lane in 0..LANES {
+            f(lane)?;
+        }
+        return Some(());
+    }
+    for lane in lanes(m) {
+        f(lane)?;
+    }
+    Some(())
+}
+
+/// Whether every lane's address is a multiple of `size`.
+#[inline(always)]
+fn aligned(at: &[u64; LANES], m: u32, size: u64) -> bool {
+    let all = at.iter().fold(0, |all, v| all | v);
+    all & (size - 1) == 0 || lanes(m).all(|i| at[i] & (size - 1) == 0)
+}
+
+/// Lanes' loads from one region; `None` if any is not in it.
 #[inline(always)]
 fn gather(frame: &mut Frame, span: &Span, at: &[u64; LANES], access: &Access, m: u32) -> Option<()> {
+    if !aligned(at, m, u64::from(access.bytes) * access.regs.len() as u64) {
+        return None;
+    }
     for (i, reg) in access.regs.iter().enumerate() {
         if reg.index == NONE {
             continue;
@@ -275,70 +317,58 @@ fn gather(frame: &mut Frame, span: &Span, at: &[u64; LANES], access: &Access, m:
         match (access.bytes, reg.class) {
             (4, Class::R32) => {
                 let out = &mut frame.r32[r];
-                for lane in lanes(m) {
-                    out[lane] = span.load(at[lane] + skip, 4)? as u32;
-                }
+                each(m, |lane| {
+                    out[lane] = span.load(at[lane].wrapping_add(skip), 4)? as u32;
+                    Some(())
+                })?;
             }
             (8, Class::R64) => {
                 let out = &mut frame.r64[r];
-                for lane in lanes(m) {
-                    out[lane] = span.load(at[lane] + skip, 8)?;
-                }
+                each(m, |lane| {
+                    out[lane] = span.load(at[lane].wrapping_add(skip), 8)?;
+                    Some(())
+                })?;
             }
-            _ => {
-                for lane in lanes(m) {
-                    let v = span.load(at[lane] + skip, access.bytes)?;
-                    set(frame, *reg, lane, widen(v, access.bytes, access.signed));
-                }
-            }
+            _ => each(m, |lane| {
+                let v = span.load(at[lane].wrapping_add(skip), access.bytes)?;
+                set(frame, *reg, lane, widen(v, access.bytes, access.signed));
+                Some(())
+            })?,
         }
     }
     Some(())
 }
 
-/// Lanes' loads of 32-bit words from shared memory; `false` if the careful way has to be taken.
+/// Lanes' loads of words from shared memory; `None` if the careful way has to be taken.
 #[inline(always)]
-fn gather_shared(shared: &[u8], frame: &mut Frame, at: &[u64; LANES], access: &Access, m: u32) -> bool {
-    let count = access.regs.len() as u64;
-    let size = u64::from(access.bytes) * count;
-    let (mut high, mut bits) = (0, 0);
-    for i in 0..LANES {
-        let on = 0u64.wrapping_sub(u64::from(m >> i & 1));
-        // Below the start of the window this wraps around and is too high.
-        high = high.max(at[i].wrapping_sub(SHARED_START) & on);
-        bits |= at[i] & on;
+fn gather_shared(shared: &[u8], frame: &mut Frame, at: &[u64; LANES], access: &Access, m: u32) -> Option<()> {
+    let size = u64::from(access.bytes) * access.regs.len() as u64;
+    if access.bytes != 4 || !aligned(at, m, size) {
+        return None;
     }
-    if access.bytes != 4 || bits & (size - 1) != 0 || high >= shared.len() as u64 {
-        return false;
-    }
-    if shared.len() as u64 - high < size {
-        return false;
-    }
+    let run = is_run(at, m, 4);
     for (i, reg) in access.regs.iter().enumerate() {
         if reg.index == NONE || reg.class != Class::R32 {
-            return false;
+            return None;
         }
-        let skip = 4 * i;
+        let base = SHARED_START.wrapping_sub(4 * i as u64);
         let out = &mut frame.r32[reg.index as usize];
-        let first = (at[0].wrapping_sub(SHARED_START)) as usize + skip;
-        let mut apart = 0;
-        for k in 0..LANES {
-            apart |= at[k] ^ at[0];
-        }
-        if m == FULL && apart == 0 {
-            // All lanes read one word.
-            if let Some(v) = read(shared, first, 4) {
-                *out = [v as u32; LANES];
-                continue;
+        if run {
+            let from = at[0].wrapping_sub(base) as usize;
+            let words = shared.get(from..from.checked_add(4 * LANES)?)?;
+            for (lane, word) in words.chunks_exact(4).enumerate() {
+                out[lane] = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
             }
+            continue;
         }
-        for lane in lanes(m) {
-            let from = at[lane].wrapping_sub(SHARED_START) as usize + skip;
-            let Some(word) = shared.get(from..from + 4) else { return false };
+        each(m, |lane| {
+            let from = at[lane].wrapping_sub(base) as usize;
+            let word = shared.get(from..from.checked_add(4)?)?;
             out[lane] = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-        }
+            Some(())
+        })?;
     }
-    true
+    Some(())
 }
 
 /// A store.
@@ -348,13 +378,13 @@ pub(crate) fn store(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access
     let count = access.regs.len() as u64;
     let size = u64::from(access.bytes) * count;
     let space = access.address.space;
-    let global = space == MemSpace::Global || (space == MemSpace::Generic && lanes_below(&at, m, SHARED_BASE));
-    if global
-        && let Some((span, run)) = one_region(env.view, &at, m, size)
-        && span.writable()
-    {
+    let first = at[m.trailing_zeros() as usize & 31];
+    if is_global(space, &at, m) {
         let frame = &warp.frames[index];
-        if run && let [reg] = access.regs.as_slice() {
+        if is_run(&at, m, size)
+            && let [reg] = access.regs.as_slice()
+            && let Some(span) = env.view.find(at[0], size * LANES as u64)
+        {
             let r = reg.index as usize;
             let done = match (access.bytes, reg.class) {
                 (4, Class::R32) => span.store_run32(at[0], &frame.r32[r]),
@@ -365,9 +395,13 @@ pub(crate) fn store(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access
                 return Ok(());
             }
         }
-        if scatter(frame, &span, &at, access, m).is_some() {
+        if let Some(span) = env.view.find(first, size)
+            && scatter(frame, &span, &at, access, m).is_some()
+        {
             return Ok(());
         }
+    } else if space == MemSpace::Shared && scatter_shared(env.shared, &warp.frames[index], &at, access, m).is_some() {
+        return Ok(());
     }
     for lane in lanes(m) {
         let refuse = |code| Trap::access(code, lane, at[lane], size as u32, true);
@@ -376,7 +410,7 @@ pub(crate) fn store(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access
         }
         for (i, reg) in access.regs.iter().enumerate() {
             let address = at[lane].wrapping_add(u64::from(access.bytes) * i as u64);
-            let place = place(space, address).map_err(refuse)?;
+            let place = place(space, address);
             let v = value(&warp.frames[index], *reg, lane);
             if write_lane(env, warp, lane, place, access.bytes, v).is_none() {
                 return Err(refuse(TrapCode::IllegalAddress));
@@ -386,13 +420,35 @@ pub(crate) fn store(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access
     Ok(())
 }
 
+/// Lanes' stores into one region. A lane outside stops it; those before it are then stored
+/// again by the careful way, which changes nothing.
 #[inline(always)]
 fn scatter(frame: &Frame, span: &Span, at: &[u64; LANES], access: &Access, m: u32) -> Option<()> {
-    for lane in lanes(m) {
+    if !aligned(at, m, u64::from(access.bytes) * access.regs.len() as u64) {
+        return None;
+    }
+    each(m, |lane| {
         for (i, reg) in access.regs.iter().enumerate() {
             let skip = u64::from(access.bytes) * i as u64;
-            span.store(at[lane] + skip, access.bytes, value(frame, *reg, lane))?;
+            let v = value(frame, *reg, lane);
+            span.store(at[lane].wrapping_add(skip), access.bytes, v)?;
         }
+        Some(())
+    })
+}
+
+/// Lanes' stores of one word to shared memory.
+#[inline(always)]
+fn scatter_shared(shared: &mut [u8], frame: &Frame, at: &[u64; LANES], access: &Access, m: u32) -> Option<()> {
+    let [reg] = access.regs.as_slice() else { return None };
+    if access.bytes != 4 || reg.class != Class::R32 || !aligned(at, m, 4) {
+        return None;
     }
-    Some(())
+    let from = &frame.r32[reg.index as usize];
+    each(m, |lane| {
+        let to = at[lane].wrapping_sub(SHARED_START) as usize;
+        let word = shared.get_mut(to..to.checked_add(4)?)?;
+        word.copy_from_slice(&from[lane].to_le_bytes());
+        Some(())
+    })
 }

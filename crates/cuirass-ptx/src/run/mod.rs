@@ -23,6 +23,8 @@ use block::{Block, Located, Turn};
 use machine::Machine;
 use view::View;
 
+// A fault ends a launch and is made once: its size does not matter.
+#[allow(clippy::result_large_err)]
 /// Runs a grid to its end, with the everyday limits.
 ///
 /// # Errors
@@ -50,10 +52,11 @@ fn refused(launch: &Launch<'_>, kind: FaultKind) -> Fault {
 /// than small grids do.
 const ALONE: Duration = Duration::from_micros(60);
 
-/// Blocks that one worker may have begun and not finished: hardware's limit on an SM, times its
-/// number of SMs, shared among the workers.
+/// Blocks that a multiprocessor may have begun and not finished, like hardware's; the workers
+/// share the multiprocessors.
 const RESIDENT: u64 = 32;
 
+#[allow(clippy::result_large_err)]
 /// Runs a grid to its end.
 ///
 /// # Errors
@@ -69,14 +72,15 @@ pub fn run_with(
     }
     let threads = launch.block.iter().fold(1u64, |n, &d| n.saturating_mul(d.into()));
     let short = launch.params.len() < launch.kernel.param_bytes as usize;
-    if threads == 0 || threads > 1024 || short || launch.dynamic_shared > 1 << 24 {
+    if threads == 0 || threads > 1024 || short || launch.dynamic_shared > 1 << 20 {
         return Err(refused(launch, FaultKind::IllegalInstruction));
     }
     let Some(machine) = Machine::new(launch, memory, host, *limits) else {
         return Err(refused(launch, FaultKind::InvalidPc));
     };
     let workers = launch.workers.clamp(1, 1024);
-    let resident = (RESIDENT * u64::from(launch.multiprocessors.max(1))).div_ceil(workers as u64);
+    let per_multiprocessor = (2048 / threads).clamp(1, RESIDENT);
+    let resident = (per_multiprocessor * u64::from(launch.multiprocessors.max(1))).div_ceil(workers as u64);
     let mut first = Worker::new(&machine, resident);
     let alone = if workers == 1 || machine.blocks == 1 { None } else { Some(ALONE) };
     first.work(alone);
@@ -128,7 +132,7 @@ impl<'b, 'm> Worker<'b, 'm> {
     fn new(machine: &'b Machine<'m>, resident: u64) -> Self {
         Self {
             machine,
-            view: View::new(machine.memory),
+            view: View::new(machine.memory, machine.workspace()),
             running: VecDeque::new(),
             spare: Vec::new(),
             resident,

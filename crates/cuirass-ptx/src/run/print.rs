@@ -15,7 +15,7 @@ pub(crate) struct Text {
 }
 
 fn read(env: &mut Env<'_, '_>, warp: &Warp, lane: usize, address: u64, size: u32) -> Result<u64, u64> {
-    let at = place(MemSpace::Generic, address).map_err(|_| address)?;
+    let at = place(MemSpace::Generic, address);
     read_lane(env, warp, lane, at, size).ok_or(address)
 }
 

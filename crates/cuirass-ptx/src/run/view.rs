@@ -2,21 +2,23 @@
 //! theirs with two comparisons.
 
 use super::host_memory::Span;
-use crate::launch::DeviceMemory;
+use crate::launch::{DeviceMemory, Region};
 
 const KEPT: usize = 4;
 
 /// The memory and the last regions found in it.
 pub(crate) struct View<'a> {
     memory: &'a dyn DeviceMemory,
+    /// Memory of the launch's own.
+    workspace: Span,
     epoch: u64,
     kept: [Span; KEPT],
     next: usize,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(memory: &'a dyn DeviceMemory) -> Self {
-        Self { memory, epoch: memory.epoch(), kept: [Span::EMPTY; KEPT], next: 0 }
+    pub(crate) fn new(memory: &'a dyn DeviceMemory, workspace: Region) -> Self {
+        Self { memory, workspace: Span::new(workspace), epoch: memory.epoch(), kept: [Span::EMPTY; KEPT], next: 0 }
     }
 
     /// Drops kept regions if allocations have changed. Called once for every memory instruction.
@@ -42,6 +44,9 @@ impl<'a> View<'a> {
 
     #[cold]
     fn look_up(&mut self, address: u64, bytes: u64) -> Option<Span> {
+        if self.workspace.holds(address, bytes) {
+            return Some(self.workspace);
+        }
         let span = Span::new(self.memory.region(address)?);
         if !span.holds(address, bytes) {
             return None;

@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::trap::{Trap, TrapCode};
-use crate::code::{Class, Constant, LOCAL_START, Special};
+use crate::code::{Class, Constant, LOCAL_START, Special, WORKSPACE};
 use crate::frame::{Frame, LANES};
 
 /// What a group waits for.
@@ -43,6 +43,8 @@ pub(crate) struct Warp {
     pub(crate) local_end: u32,
     /// The time of groups' `ran`.
     pub(crate) now: u64,
+    /// The last turn ended with a group that waits for others.
+    pub(crate) gave_way: bool,
 }
 
 impl Warp {
@@ -65,6 +67,7 @@ impl Warp {
         self.index = index;
         self.lanes = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         self.exited = 0;
+        self.gave_way = false;
         self.groups.clear();
         // The kernel's own frame is always the first; its constants are there already.
         let fresh = self.frames.is_empty();
@@ -82,7 +85,8 @@ impl Warp {
         frame.live = self.lanes;
         frame.depth = 0;
         for (reg, constant) in &func.constants {
-            if fresh || matches!(constant, Constant::Special(_)) {
+            let moves = matches!(constant, Constant::Special(Special::Ctaid(_) | Special::SmId));
+            if fresh || moves {
                 fill(frame, machine, ctaid, index, reg.class, reg.index, *constant);
             }
         }
@@ -271,6 +275,10 @@ fn special_value(machine: &Machine<'_>, ctaid: [u32; 3], warp: u32, special: Spe
     let [w, h, _] = launch.block;
     let block_threads = launch.block.iter().product::<u32>();
     let axis = |v: [u32; 3], i: u8| u64::from(v.get(i as usize).copied().unwrap_or(0));
+    if let Special::Ctaid(i) = special {
+        *lanes = [axis(ctaid, i); LANES];
+        return;
+    }
     for (lane, out) in lanes.iter_mut().enumerate() {
         let thread = warp * 32 + lane as u32;
         let lane = lane as u32;
@@ -298,6 +306,9 @@ fn special_value(machine: &Machine<'_>, ctaid: [u32; 3], warp: u32, special: Spe
             Special::LaneMaskGt => 0xffff_ffff & !((2u64 << lane) - 1),
             Special::DynamicSharedSize => launch.dynamic_shared.into(),
             Special::TotalSharedSize => u64::from(launch.kernel.static_shared) + u64::from(launch.dynamic_shared),
+            Special::Env(_) if !machine.limits.cooperative => 0,
+            Special::Env(1) => WORKSPACE >> 32,
+            Special::Env(_) => WORKSPACE & 0xffff_ffff,
             Special::Fixed(v) => v.into(),
         };
     }

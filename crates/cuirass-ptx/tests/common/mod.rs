@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cuirass_ptx::{
-    DeviceMemory, Fault, Host, Launch, Loaded, Module, ModuleError, Region, Stats, Target, run,
-};
+use cuirass_ptx::{DeviceMemory, Fault, Host, Launch, Loaded, Module, ModuleError, Region, Stats, Target, run};
 
 /// Everything up to the newest version.
 pub const TARGET: Target = Target { max_ptx_version: (9, 9), arch: 90 };
@@ -53,8 +51,7 @@ impl Ram {
     /// All bytes of the allocation that begins there.
     pub fn bytes(&self, start: u64) -> Vec<u8> {
         let (_, len, words) = self.allocations.iter().find(|a| a.0 == start).unwrap();
-        let mut out: Vec<u8> =
-            words.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
+        let mut out: Vec<u8> = words.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
         out.truncate(*len as usize);
         out
     }
@@ -71,9 +68,10 @@ impl Ram {
 
 impl DeviceMemory for Ram {
     fn region(&self, address: u64) -> Option<Region> {
-        let found = self.allocations.iter().find(|(start, len, _)| {
-            address.checked_sub(*start).is_some_and(|offset| offset < *len)
-        });
+        let found = self
+            .allocations
+            .iter()
+            .find(|(start, len, _)| address.checked_sub(*start).is_some_and(|offset| offset < *len));
         let (start, len, words) = found?;
         let host = words.as_ptr().cast_mut().cast();
         Some(Region { start: *start, len: *len, host, writable: true })
@@ -86,7 +84,7 @@ impl DeviceMemory for Ram {
 
 /// A host whose `malloc` has nothing.
 pub struct TestHost {
-    begin: Instant,
+    pub begin: Instant,
     pub printed: Mutex<Vec<u8>>,
     pub heap: Option<Mutex<u64>>,
 }

@@ -1,13 +1,13 @@
 //! The calls on contexts: creation, the stack of each thread, limits, waiting.
 
-use super::{empty, primary};
+use super::{end_created, primary};
 use crate::c::{In, Out};
 use crate::engine::{self, Deps};
 use crate::handle::Handle;
 use crate::profile;
 use crate::report;
 use crate::state::{self, State};
-use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
+use crate::status::{Answer, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
 use crate::stream::PRIORITIES;
 use crate::thread;
 use cuirass_sys::cuda::{
@@ -57,18 +57,19 @@ pub fn cuCtxCreate_v4(pctx: Out<CUcontext>, params: In<CUctxCreateParams>, flags
 fn destroy(ctx: CUcontext) -> Answer {
     let handle = Handle::of(ctx);
     let mut state = state::lock()?;
-    if state.contexts.get(handle, INVALID_CONTEXT)?.primary {
+    let context = state.contexts.get(handle, INVALID_CONTEXT)?;
+    if context.green.is_some() {
+        report::bug(format!("{} was given the context of a green context, which cuGreenCtxDestroy ends", thread::place()));
+        return Err(INVALID_CONTEXT);
+    }
+    if context.primary {
         report::bug(format!(
             "{} was given the primary context {handle}, which is released, not destroyed",
             thread::place()
         ));
         return Err(INVALID_CONTEXT);
     }
-    empty(&mut state, handle);
-    state.contexts.end(handle, CONTEXT_IS_DESTROYED);
-    if thread::current() == handle {
-        thread::pop();
-    }
+    end_created(&mut state, handle);
     Ok(())
 }
 
@@ -248,6 +249,7 @@ fn synchronize(ctx: CUcontext) -> Answer {
     let queues = state.context(context)?.queues.clone();
     let tails: Deps = queues.iter().map(|queue| state.engine.tail(*queue)).collect();
     engine::wait(&mut state, &tails);
+    state.synchronised();
     state.not_lost(context)
 }
 

@@ -40,6 +40,8 @@ pub struct Context {
     pub limits: BTreeMap<u32, u64>,
     /// `CUfunc_cache`
     pub cache_config: u32,
+    /// The green context that it is.
+    pub green: Option<Handle>,
     /// What ended it, for a primary context, whose handle stays.
     pub ended: Option<Place>,
 }
@@ -62,6 +64,7 @@ impl State {
             queues: Vec::new(),
             limits: BTreeMap::new(),
             cache_config: 0,
+            green: None,
             ended: None,
         };
         let handle = self.contexts.insert(context)?;
@@ -156,6 +159,7 @@ fn empty(state: &mut Guard, handle: Handle) {
         }
         engine::wait(state, &tails);
     }
+    state.synchronised();
     crate::graph::context_ended(state, handle);
     crate::module::context_ended(state, handle);
     crate::memory::context_ended(state, handle);
@@ -171,4 +175,49 @@ fn empty(state: &mut Guard, handle: Handle) {
         context.per_thread.clear();
         context.legacy = Handle::NULL;
     }
+}
+
+/// Ends a context that the program made.
+pub fn end_created(state: &mut Guard, handle: Handle) {
+    empty(state, handle);
+    state.contexts.end(handle, CONTEXT_IS_DESTROYED);
+    if thread::current() == handle {
+        thread::pop();
+    }
+}
+
+/// Ends everything, as if the program had given all of it back: for tests that share a process. Destructors of user
+/// objects do not run. The calling thread has no context afterwards; other threads keep the (ended) ones they had.
+pub fn reset(state: &mut Guard) {
+    for capture in state.graphs.captures.handles(|_| true) {
+        state.end_capture(capture, CONTEXT_IS_DESTROYED);
+    }
+    for exec in state.graphs.execs.handles(|_| true) {
+        state.graphs.execs.end(exec, CONTEXT_IS_DESTROYED);
+        crate::memory::graph_exec_ended(state, exec);
+    }
+    for graph in state.graphs.graphs.handles(|_| true) {
+        state.graphs.graphs.end(graph, CONTEXT_IS_DESTROYED);
+    }
+    for node in state.graphs.nodes.handles(|_| true) {
+        state.graphs.nodes.end(node, CONTEXT_IS_DESTROYED);
+    }
+    for object in state.graphs.user_objects.handles(|_| true) {
+        state.graphs.user_objects.end(object, CONTEXT_IS_DESTROYED);
+    }
+    for handle in state.contexts.handles(|context| context.ended.is_none()) {
+        if state.contexts.peek(handle).is_some_and(|context| context.primary) {
+            primary::end(state, handle);
+        } else {
+            end_created(state, handle);
+        }
+    }
+    for green in state.green.handles(|_| true) {
+        state.green.end(green, CONTEXT_IS_DESTROYED);
+    }
+    for device in &mut state.devices {
+        (device.retained, device.primary_flags) = (0, 0);
+    }
+    while !thread::pop().is_null() {}
+    thread::exchange_capture_mode(0);
 }

@@ -46,7 +46,7 @@ pub fn cuDevicePrimaryCtxRetain(pctx: Out<CUcontext>, dev: CUdevice) -> Answer {
 }
 
 /// Ends the primary context; its handle stays known.
-fn end(state: &mut Guard, handle: Handle) {
+pub(super) fn end(state: &mut Guard, handle: Handle) {
     empty(state, handle);
     let place = thread::place();
     if let Some(context) = state.contexts.peek_mut(handle) {

@@ -194,10 +194,11 @@ fn lend(nodes: Vec<CUgraphNode>, out: &Out<*const CUgraphNode>) {
     thread_local! {
         static LENT: std::cell::RefCell<Vec<CUgraphNode>> = const { std::cell::RefCell::new(Vec::new()) };
     }
-    LENT.with(|lent| {
+    let lent = LENT.try_with(|lent| {
         lent.replace(nodes);
-        out.write_if_wanted(lent.borrow().as_ptr());
+        lent.borrow().as_ptr()
     });
+    out.write_if_wanted(lent.unwrap_or(std::ptr::null()));
 }
 
 pub fn cuStreamGetCaptureInfo_v2(

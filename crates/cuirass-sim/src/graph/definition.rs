@@ -38,11 +38,11 @@ impl Graphs {
     /// `INVALID_VALUE` for a graph that is none.
     pub fn copy(&mut self, graph: Handle, parent: Option<Handle>) -> Answer<Handle> {
         let original = self.graphs.get(graph, INVALID_VALUE)?;
-        let (nodes, held) = (original.nodes.clone(), original.held.clone());
+        let (nodes, held, conditions) = (original.nodes.clone(), original.held.clone(), original.conditions.clone());
         for (object, count) in &held {
             self.user_objects.get_mut(*object, INVALID_VALUE)?.references += count;
         }
-        let copy = self.graphs.insert(Graph { parent, held, ..Graph::default() })?;
+        let copy = self.graphs.insert(Graph { parent, held, conditions, ..Graph::default() })?;
         let mut copies: HashMap<Handle, Handle> = HashMap::new();
         for node in &nodes {
             let mut twin = self.nodes.get(*node, INVALID_VALUE)?.clone();
@@ -50,6 +50,10 @@ impl Graphs {
             twin.original = Some(*node);
             if let Some(child) = twin.child {
                 twin.child = Some(self.copy(child, Some(copy))?);
+            }
+            if let Some(conditional) = twin.conditional.take() {
+                let bodies = conditional.bodies.iter().map(|body| self.copy(*body, Some(copy)));
+                twin.conditional = Some(conditional.with_bodies(bodies.collect::<Answer<_>>()?));
             }
             let twin = self.nodes.insert(twin)?;
             copies.insert(*node, twin);
@@ -187,6 +191,7 @@ fn kind_name(kind: NodeKind) -> &'static str {
         NodeKind::RecordEvent => "EVENT_RECORD",
         NodeKind::Alloc => "MEM_ALLOC",
         NodeKind::Free => "MEM_FREE",
+        NodeKind::Conditional => "CONDITIONAL",
     }
 }
 

@@ -3,19 +3,25 @@
 //! A launch puts the nodes into the stream one after another, each behind those that it waits for. Branches of a
 //! graph are therefore never concurrent here, which no correct program can tell.
 
-use crate::c::{Out, Untyped};
-use crate::engine::Dep;
+use super::condition;
+use super::node::{data, generic, kernel};
+use crate::c::{HostFunction, In, Out, Untyped};
+use crate::engine::{Dep, Random};
 use crate::handle::Handle;
 use crate::state::{self, State};
 use crate::status::{Answer, GRAPH_EXEC_UPDATE_FAILURE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
 use crate::stream::At;
-use crate::task::{NodeKind, Work};
+use crate::task::{Failure, Job, NodeKind, Task, Work};
 use crate::{report, thread};
 use cuirass_sys::cuda::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphNodeParams, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
     CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode, CUstream, cuuint64_t,
 };
+use std::any::Any;
+use std::collections::HashSet;
 use std::ffi::{c_char, c_ulonglong};
+use std::sync::Arc;
 
 /// An executable graph.
 pub struct Exec {
@@ -25,6 +31,8 @@ pub struct Exec {
     pub steps: Vec<Step>,
     /// User objects that it holds.
     held: Vec<(Handle, u32)>,
+    /// What every launch resets first, if there is anything.
+    reset: Option<Work>,
     /// Where its last launch ends: launches of one executable follow each other.
     last: Option<Dep>,
 }
@@ -50,7 +58,11 @@ impl State {
     fn steps(&self, graph: Handle, depth: usize, into: &mut Vec<Step>) -> Answer {
         for handle in self.graphs.order(graph).ok_or(INVALID_VALUE)? {
             let node = self.graphs.nodes.get(handle, INVALID_VALUE)?;
-            let (kind, work, after) = (node.kind, node.work.clone(), node.after.clone());
+            let (kind, after) = (node.kind, node.after.clone());
+            let work = match &node.conditional {
+                Some(conditional) => self.conditional_work(conditional)?,
+                None => node.work.clone(),
+            };
             into.push(Step { node: handle, kind, work, after, depth, enabled: true });
             if let Some(child) = node.child {
                 self.steps(child, depth + 1, into)?;
@@ -98,7 +110,10 @@ impl State {
         for (object, count) in &held {
             self.graphs.user_objects.get_mut(*object, INVALID_VALUE)?.references += count;
         }
-        self.graphs.execs.insert(Exec { flags, steps, held, last: None })
+        let mut conditions = Vec::new();
+        self.conditions(graph, &mut conditions);
+        let reset = (!conditions.is_empty()).then(|| Work::Task(Arc::new(condition::Reset(conditions))));
+        self.graphs.execs.insert(Exec { flags, steps, held, reset, last: None })
     }
 
     /// Puts an executable graph's nodes into a stream.
@@ -107,14 +122,18 @@ impl State {
     /// A fault that sticks; what a node's own call would refuse.
     fn launch_graph(&mut self, handle: Handle, at: &At) -> Answer {
         let exec = self.graphs.execs.get(handle, INVALID_VALUE)?;
-        let (last, flags) = (exec.last, exec.flags);
-        let steps: Vec<(NodeKind, Work)> =
-            exec.steps.iter().filter(|step| step.enabled).map(|step| (step.kind, step.work.clone())).collect();
+        let (last, flags, reset) = (exec.last, exec.flags, exec.reset.clone().unwrap_or(Work::Nothing));
+        let order = match self.engine.random() {
+            Some(random) => shuffled(&exec.steps, random),
+            None => (0..exec.steps.len()).collect(),
+        };
+        let steps = order.into_iter().filter_map(|at| exec.steps.get(at)).filter(|step| step.enabled);
+        let steps: Vec<Work> = steps.map(|step| step.work.clone()).collect();
         crate::memory::graph_launch(self, handle, flags)?;
         let mut after = self.before(at);
         after.extend(last);
-        let mut end = self.push(at.queue, &after, Work::Nothing)?;
-        for (_, work) in steps {
+        let mut end = self.push(at.queue, &after, reset)?;
+        for work in steps {
             end = match work {
                 Work::Record { event, .. } => {
                     self.record(at, event, &[])?;
@@ -131,6 +150,24 @@ impl State {
         self.graphs.execs.get_mut(handle, INVALID_VALUE)?.last = Some(end);
         Ok(())
     }
+}
+
+/// Another order of the steps that satisfies the dependencies, drawn at random. Child graphs stay in one piece.
+fn shuffled(steps: &[Step], random: &mut Random) -> Vec<usize> {
+    let tops: Vec<usize> = (0..steps.len()).filter(|at| steps[*at].depth == 0).collect();
+    let mut left = tops.clone();
+    let mut done: HashSet<Handle> = HashSet::new();
+    let mut order = Vec::with_capacity(steps.len());
+    while !left.is_empty() {
+        let ready = |at: &usize| steps[left[*at]].after.iter().all(|node| done.contains(node));
+        let ready: Vec<usize> = (0..left.len()).filter(ready).collect();
+        // The steps stand in an order that satisfies the dependencies, so that one is always ready.
+        let top = left.remove(ready.get(random.below(ready.len())).copied().unwrap_or(0));
+        done.insert(steps[top].node);
+        let end = tops.iter().copied().find(|next| *next > top).unwrap_or(steps.len());
+        order.extend(top..end);
+    }
+    order
 }
 
 fn instantiate(out: &Out<CUgraphExec>, graph: CUgraph, flags: u64) -> Answer {
@@ -208,10 +245,38 @@ pub fn cuGraphExecDestroy(exec: CUgraphExec) -> Answer {
     let handle = Handle::of(exec);
     let exec = state.graphs.execs.remove(handle, INVALID_VALUE, INVALID_VALUE)?;
     crate::memory::graph_exec_ended(&mut state, handle);
-    for (object, count) in exec.held {
-        state.release_object(object, count)?;
-    }
+    let pending = exec.last.filter(|last| !state.engine.reached(*last));
+    let Some(last) = pending.filter(|_| !exec.held.is_empty()) else {
+        return exec.held.into_iter().try_for_each(|(object, count)| state.release_object(object, count));
+    };
+    // What the graph holds stays until its last launch is done.
+    let queue = state.engine.open(Handle::NULL, 0, 0);
+    state.push(queue, &[last], Work::Task(Arc::new(Release(exec.held))))?;
+    state.engine.close(queue);
     Ok(())
+}
+
+/// Gives up what an executable graph held.
+struct Release(Vec<(Handle, u32)>);
+
+impl Task for Release {
+    fn run(&self, _job: &Job) -> Result<(), Failure> {
+        if let Ok(mut state) = state::lock() {
+            for (object, count) in &self.0 {
+                let released = state.release_object(*object, *count);
+                debug_assert!(released.is_ok(), "the graph's own references are still there");
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self) -> NodeKind {
+        NodeKind::Empty
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 pub fn cuGraphExecGetFlags(exec: CUgraphExec, flags: Out<cuuint64_t>) -> Answer {
@@ -280,7 +345,7 @@ pub fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: Out<CUgraph
 }
 
 /// Gives the step of a node other work of the same kind.
-fn change(exec: CUgraphExec, node: CUgraphNode, kind: NodeKind, work: Work) -> Answer {
+pub(super) fn change(exec: CUgraphExec, node: CUgraphNode, kind: NodeKind, work: Work) -> Answer {
     let mut state = state::lock()?;
     let exec = state.graphs.execs.get_mut(Handle::of(exec), INVALID_VALUE)?;
     let step = exec.steps.iter_mut().find(|step| step.node == Handle::of(node) && step.kind == kind);
@@ -291,11 +356,59 @@ fn change(exec: CUgraphExec, node: CUgraphNode, kind: NodeKind, work: Work) -> A
 pub fn cuGraphExecHostNodeSetParams(
     exec: CUgraphExec,
     node: CUgraphNode,
-    params: crate::c::In<CUDA_HOST_NODE_PARAMS>,
+    params: In<CUDA_HOST_NODE_PARAMS>,
 ) -> Answer {
     let params = params.read()?;
-    let function = crate::c::HostFunction::new(params.fn_, Untyped::from(params.userData))?;
+    let function = HostFunction::new(params.fn_, Untyped::from(params.userData))?;
     change(exec, node, NodeKind::Host, Work::Host(function))
+}
+
+pub fn cuGraphExecMemsetNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_MEMSET_NODE_PARAMS>,
+    ctx: CUcontext,
+) -> Answer {
+    let work = {
+        let state = state::lock()?;
+        state.context(Handle::of(ctx))?;
+        data::fill_work(&state, &params.read()?)?
+    };
+    change(exec, node, NodeKind::Fill, work)
+}
+
+pub fn cuGraphExecMemcpyNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_MEMCPY3D>,
+    ctx: CUcontext,
+) -> Answer {
+    let work = {
+        let state = state::lock()?;
+        state.context(Handle::of(ctx))?;
+        data::copy_work(&state, &params.read()?)?
+    };
+    change(exec, node, NodeKind::Copy, work)
+}
+
+pub fn cuGraphExecKernelNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_KERNEL_NODE_PARAMS_v1>,
+) -> Answer {
+    kernel::set_exec_v1(exec, node, params)
+}
+
+pub fn cuGraphExecKernelNodeSetParams_v2(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_KERNEL_NODE_PARAMS_v2>,
+) -> Answer {
+    kernel::set_exec_v2(exec, node, params)
+}
+
+pub fn cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: In<CUgraphNodeParams>) -> Answer {
+    generic::set_exec(exec, node, params)
 }
 
 fn known_event(event: CUevent) -> Answer<Handle> {

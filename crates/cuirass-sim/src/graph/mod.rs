@@ -2,6 +2,7 @@
 
 pub mod builder;
 pub mod capture;
+pub mod condition;
 pub mod definition;
 pub mod exec;
 pub mod node;
@@ -40,6 +41,8 @@ pub struct Graph {
     pub capturing: bool,
     /// User objects that it holds, with how many references.
     pub held: Vec<(Handle, u32)>,
+    /// Its conditions.
+    pub conditions: Vec<std::sync::Arc<condition::Condition>>,
 }
 
 /// A node.
@@ -55,6 +58,8 @@ pub struct Node {
     pub after: Vec<Handle>,
     /// The graph that it runs, if it is a child graph node.
     pub child: Option<Handle>,
+    /// What it asks and runs, if it is a conditional node.
+    pub conditional: Option<condition::Conditional>,
     /// The node that it was cloned from.
     pub original: Option<Handle>,
 }
@@ -83,7 +88,7 @@ impl Graphs {
                 return Err(INVALID_VALUE);
             }
         }
-        let node = self.nodes.insert(Node { graph, kind, work, after: after.to_vec(), child: None, original: None })?;
+        let node = self.nodes.insert(Node { graph, kind, work, after: after.to_vec(), child: None, conditional: None, original: None })?;
         self.graphs.get_mut(graph, INVALID_VALUE)?.nodes.push(node);
         Ok(node)
     }
@@ -96,9 +101,10 @@ impl Graphs {
         let ended = self.graphs.remove(graph, INVALID_VALUE, INVALID_VALUE)?;
         let mut destructors = Vec::new();
         for node in ended.nodes {
-            let child = self.nodes.end(node, INVALID_VALUE).and_then(|node| node.child);
-            if let Some(child) = child {
-                destructors.extend(self.destroy(child)?);
+            let Some(node) = self.nodes.end(node, INVALID_VALUE) else { continue };
+            let bodies = node.conditional.into_iter().flat_map(|conditional| conditional.bodies);
+            for inner in node.child.into_iter().chain(bodies) {
+                destructors.extend(self.destroy(inner)?);
             }
         }
         for (object, count) in ended.held {

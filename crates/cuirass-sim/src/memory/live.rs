@@ -111,18 +111,33 @@ impl LiveMap {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// The piece that holds an address.
+    /// The piece that holds an address. Memory that waits for the free of what was in its place counts where nothing
+    /// else is: it is used too early then, but hardware has it mapped.
     pub fn find(&self, address: u64) -> Option<Live> {
         let inner = self.inner.read();
-        let (_, live) = inner.map.range(..=address).next_back()?;
-        (address - live.start < live.len).then_some(*live)
+        let holds = |live: &Live| address.wrapping_sub(live.start) < live.len;
+        let there = inner.map.range(..=address).next_back().map(|(_, live)| *live).filter(holds);
+        there.or_else(|| inner.waiting.iter().copied().find(holds))
+    }
+
+    /// Whether a piece is there already, not waiting.
+    pub fn is_there(&self, start: u64, id: u64) -> bool {
+        self.inner.read().map.get(&start).is_some_and(|live| live.id == id)
     }
 
     /// Where the host finds a range, if all of it is one piece.
     pub fn host_of(&self, address: u64, len: u64) -> Option<usize> {
-        let live = self.find(address)?;
-        let offset = address - live.start;
-        (live.len - offset >= len).then(|| live.host + offset as usize)
+        let inner = self.inner.read();
+        let (_, live) = inner.map.range(..=address).next_back()?;
+        let offset = address.checked_sub(live.start).filter(|offset| *offset < live.len)?;
+        let host = live.host + offset as usize;
+        // Mappings of virtual memory may be one piece.
+        let (mut end, mut behind) = (live.end(), live.host + live.len as usize);
+        while end - address < len {
+            let next = inner.map.get(&end).filter(|next| next.host == behind && next.device == live.device)?;
+            (end, behind) = (next.end(), behind + next.len as usize);
+        }
+        Some(host)
     }
 }
 
@@ -175,9 +190,11 @@ mod tests {
         assert_eq!(map.find(60).map(|live| live.id), Some(1));
         map.remove(0, 1);
         assert_eq!(map.find(30).map(|live| live.id), Some(2));
-        assert_eq!(map.find(60).map(|live| live.id), None);
-        map.remove(0, 2);
+        assert!(map.is_there(0, 2) && !map.is_there(20, 3));
+        // Too early, but mapped.
         assert_eq!(map.find(60).map(|live| live.id), Some(3));
+        map.remove(0, 2);
+        assert!(map.is_there(20, 3));
         assert_eq!(map.host_of(20, 80), Some(20));
         assert_eq!(map.host_of(20, 81), None);
     }

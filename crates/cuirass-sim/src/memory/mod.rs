@@ -5,11 +5,13 @@
 
 pub mod arena;
 pub mod buffer;
+pub mod ipc;
 pub mod live;
 pub mod managed;
 pub mod peer;
 pub mod pinned;
 pub mod pool;
+pub mod r#virtual;
 
 use crate::config::Config;
 use crate::engine::{Dep, Deps};
@@ -18,8 +20,10 @@ use crate::report;
 use crate::state::State;
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
 use crate::stream::At;
+use crate::task::{NodeKind, Work};
 use crate::thread::{self, Place};
 use arena::Arena;
+use cuirass_sys::cuda::CUgraphInstantiate_flags;
 use live::{LIVE, Live};
 use pool::PoolKey;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +55,8 @@ pub enum Origin {
     Registered(u32),
     /// `cuMemAllocManaged`, with its flags.
     Managed(u32),
+    /// A mapping of physical memory.
+    Virtual,
     /// A variable of a module.
     Variable,
     /// A device-side `malloc` heap.
@@ -102,6 +108,8 @@ pub struct Memory {
     /// Bytes in use of each device.
     used: Vec<u64>,
     next: u64,
+    /// Virtual memory.
+    pub virtuals: r#virtual::Virtual,
     /// Pools.
     pub pools: pool::Pools,
     /// Which contexts have been given access to which devices.
@@ -120,6 +128,7 @@ impl Memory {
             shared: None,
             used: vec![0; config.devices],
             next: 1,
+            virtuals: r#virtual::Virtual::new(),
             pools: pool::Pools::new(config.devices),
             peers: BTreeMap::new(),
             counts: [0; 3],
@@ -130,7 +139,9 @@ impl Memory {
     pub fn census(&self) -> Vec<(&'static str, u64)> {
         let [plain, pooled, pinned] = self.counts;
         let pools = self.pools.created().count() as u64;
-        vec![("memory", plain), ("pooled_memory", pooled), ("pinned_memory", pinned), ("pool", pools)]
+        let mut rows = vec![("memory", plain), ("pooled_memory", pooled), ("pinned_memory", pinned), ("pool", pools)];
+        rows.extend(self.virtuals.census());
+        rows
     }
 
     /// Names everything that is alive: kind, handle or address, context.
@@ -172,7 +183,7 @@ impl Memory {
     /// Whether an address is one that a device could have memory at, or lies in memory that the driver handed out:
     /// the host must not touch it unchecked.
     pub fn ours(&self, address: u64) -> bool {
-        self.arenas.iter().flatten().any(|arena| arena.holds(address))
+        self.arenas.iter().flatten().chain(&self.shared).any(|arena| arena.holds(address)) || self.virtuals.holds(address)
     }
 
     /// Writes an allocation in the book; work may touch it.
@@ -260,7 +271,7 @@ fn kind(origin: Origin) -> Option<usize> {
         Origin::Pool(_) => Some(1),
         Origin::Pinned(_) => Some(2),
         // Graphs and modules hold theirs; registered memory is the program's own.
-        Origin::Graph { .. } | Origin::Registered(_) | Origin::Variable | Origin::Heap => None,
+        Origin::Graph { .. } | Origin::Virtual | Origin::Registered(_) | Origin::Variable | Origin::Heap => None,
     }
 }
 
@@ -384,4 +395,28 @@ pub fn synchronised(state: &mut State) {
     if state.memory.pools.surplus {
         pool::trim(state);
     }
+}
+
+/// An executable graph is launched: its allocations are made anew.
+///
+/// # Errors
+/// `INVALID_VALUE` if memory of an earlier launch has not been freed, unless the flags say that a launch frees it.
+pub fn graph_launch(state: &mut State, exec: Handle, flags: u64) -> Answer {
+    let Some(exec) = state.graphs.execs.peek(exec) else { return Ok(()) };
+    let memory = |work: &Work| match work {
+        Work::Task(task) if matches!(task.node(), NodeKind::Alloc | NodeKind::Free) => Some(task.clone()),
+        _ => None,
+    };
+    let tasks: Vec<_> = exec.steps.iter().filter(|step| step.enabled).filter_map(|step| memory(&step.work)).collect();
+    let frees = flags & u64::from(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0) != 0;
+    if !frees && tasks.iter().any(|task| pool::still_made(state, &**task)) {
+        return Err(INVALID_VALUE);
+    }
+    tasks.iter().for_each(|task| pool::launched(state, &**task));
+    Ok(())
+}
+
+/// An executable graph has ended: addresses of its allocations may be free now.
+pub fn graph_exec_ended(state: &mut State, _exec: Handle) {
+    pool::sweep(state);
 }

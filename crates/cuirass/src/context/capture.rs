@@ -3,10 +3,24 @@
 use crate::Outcome;
 use cuirass_call::driver as call;
 use cuirass_call::sys::cuda::CUstreamCaptureMode;
+use std::fmt;
 
 /// Runs `operation` with this thread's capture mode exchanged to relaxed, in which it invalidates no capture.
 pub(crate) fn relaxed<T>(operation: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let previous = call::thread_exchange_stream_capture_mode(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+    relaxed_from(previous, operation)
+}
+
+/// The same for an operation that gives `what` back: where the mode cannot be exchanged nothing was given back, it is
+/// leaked.
+pub(crate) fn release(what: fmt::Arguments<'_>, operation: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
+    match call::thread_exchange_stream_capture_mode(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED) {
+        Ok(previous) => relaxed_from(previous, operation),
+        Err(failure) => Err(failure.note(format!("{what} was not released, and is leaked"))),
+    }
+}
+
+fn relaxed_from<T>(previous: CUstreamCaptureMode, operation: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let result = operation();
     match (result, call::thread_exchange_stream_capture_mode(previous)) {
         (result, Ok(_relaxed)) => result,

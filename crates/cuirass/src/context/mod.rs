@@ -9,6 +9,7 @@ use cuirass_call::context as call;
 use cuirass_call::memory::buffer as memory;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::sys::cuda::{CUcontext, CUdevice, CUlimit};
+use cuirass_fault::Failure;
 use std::sync::Arc;
 
 /// A CUDA context. Clones are the same context; it is released with the last of them and of everything made in it.
@@ -33,8 +34,8 @@ impl Kind for Primary {
     type Raw = CUcontext;
     type Parent = CUdevice;
 
-    fn release(_context: CUcontext, device: &CUdevice) -> Outcome<()> {
-        call::device_primary_ctx_release(*device)
+    fn release(_context: CUcontext, device: CUdevice) -> Outcome<()> {
+        call::device_primary_ctx_release(device)
     }
 }
 
@@ -45,7 +46,7 @@ impl Kind for Created {
     type Raw = CUcontext;
     type Parent = ();
 
-    fn release(context: CUcontext, (): &()) -> Outcome<()> {
+    fn release(context: CUcontext, (): ()) -> Outcome<()> {
         call::ctx_destroy(context)
     }
 }
@@ -67,20 +68,8 @@ impl Context {
     pub fn create(device: Device) -> Result<Context> {
         crate::driver::initialized()?;
         let previous = call::ctx_get_current()?;
-        let raw = call::ctx_create(0, device.raw())?;
-        let owned = Owned::new(raw, ());
-        // Creating makes it current: the caller's is put back.
-        if let Err(restoring) = call::ctx_set_current(previous) {
-            let failure = restoring.note(format!(
-                "the caller's context ({previous:p}) could not be restored after creating one; call \
-                 `Device.set_current()` before more CUDA work on this thread"
-            ));
-            return Err(match owned.close() {
-                Ok(()) => failure.raise(),
-                Err(undoing) => undoing.attach_to(failure, "the new context was not undone").raise(),
-            });
-        }
-        Ok(Context(Arc::new(Inner { handle: Handle::Created(owned), device })))
+        let raw = scope::create_current(previous, || call::ctx_create(0, device.raw()), call::ctx_destroy)?;
+        Ok(Context(Arc::new(Inner { handle: Handle::Created(Owned::new(raw, ())), device })))
     }
 
     /// The context that is current on this thread; `None` where none is.
@@ -99,6 +88,15 @@ impl Context {
         }
         let device = Device::of_raw(call::ctx_get_device()?)?;
         Ok(Some(Context::known(raw, device)))
+    }
+
+    /// The current context, or without one the primary context of the first device: for calls that want some context
+    /// and do not care which.
+    pub(crate) fn current_or_primary() -> Outcome<Context> {
+        match Context::current_inner()? {
+            Some(context) => Ok(context),
+            None => Device::new(0).map_err(Failure::from)?.primary(),
+        }
     }
 
     /// The context of a raw handle: the device's own primary one where it is that, else one that is borrowed.
@@ -228,6 +226,33 @@ impl Context {
     /// What the driver answers.
     pub fn id(&self) -> Result<u64> {
         Ok(call::ctx_get_id(self.raw())?)
+    }
+}
+
+/// What was current on a thread before [`Device::enter`]: nothing, or a context, whoever made it.
+#[must_use = "restore() makes it current again"]
+pub struct Previous(Opaque<CUcontext>);
+
+impl Previous {
+    /// Makes it current again, with one `cuCtxSetCurrent`.
+    ///
+    /// # Errors
+    /// What the driver answers; what was current until now still is.
+    pub fn restore(self) -> Result<()> {
+        Ok(call::ctx_set_current(self.0.0)?)
+    }
+}
+
+impl Device {
+    /// Makes its primary context current on this thread, and returns what was current before, which
+    /// [`Previous::restore`] puts back: for code that wants exactly that, whatever happens meanwhile.
+    ///
+    /// # Errors
+    /// What the driver answers; what was current before still is.
+    pub fn enter(self) -> Result<Previous> {
+        let previous = Previous(Opaque(call::ctx_get_current()?));
+        self.set_current()?;
+        Ok(previous)
     }
 }
 

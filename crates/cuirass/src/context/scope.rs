@@ -4,6 +4,7 @@ use crate::Outcome;
 use cuirass_call::context as call;
 use cuirass_call::sys::cuda::CUcontext;
 use cuirass_fault::Failure;
+use std::fmt;
 
 /// What the caller had current, where it was another context.
 struct Entered {
@@ -16,8 +17,27 @@ fn enter(target: CUcontext) -> Outcome<Option<Entered>> {
     if previous == target {
         return Ok(None);
     }
-    call::ctx_set_current(target)?;
-    Ok(Some(Entered { previous, target }))
+    match call::ctx_set_current(target) {
+        Ok(()) => Ok(Some(Entered { previous, target })),
+        Err(failure) => Err(left_as_it_was(previous, target, failure)),
+    }
+}
+
+/// After a call that makes a context current has failed: it may have done so all the same, and returned an older
+/// error. The caller's context is put back where it is not current any more.
+#[cold]
+fn left_as_it_was(previous: CUcontext, target: CUcontext, failure: Failure) -> Failure {
+    let (failure, now) = match call::ctx_get_current() {
+        Ok(now) if now == previous => return failure,
+        Ok(now) => (failure, now),
+        Err(asking) => {
+            (asking.attach_to(failure, "which context is current could not be asked after this failure"), target)
+        }
+    };
+    match call::ctx_set_current(previous) {
+        Ok(()) => failure,
+        Err(restoring) => Entered { previous, target: now }.after_failure(failure, restoring),
+    }
 }
 
 impl Entered {
@@ -58,14 +78,47 @@ pub(crate) fn create<T>(
     match (result, entered.restore()) {
         (result, Ok(())) => result,
         (Ok(made), Err(restoring)) => {
-            // The target is still current, so that the undo runs in it.
             let failure = entered.not_restored(restoring);
-            match undo(made) {
-                Ok(()) => Err(failure),
-                Err(undoing) => Err(undoing.attach_to(failure, "what was created was not undone")),
-            }
+            Err(undone(target, failure, || undo(made)))
         }
         (Err(failure), Err(restoring)) => Err(entered.after_failure(failure, restoring)),
+    }
+}
+
+/// Runs `operation`, which makes a context and leaves it current, and puts the caller's back. If that cannot be
+/// restored, the new one is undone, and what was current when it was made is current again.
+pub(crate) fn create_current(
+    previous: CUcontext,
+    operation: impl FnOnce() -> Outcome<CUcontext>,
+    undo: impl FnOnce(CUcontext) -> Outcome<()>,
+) -> Outcome<CUcontext> {
+    let made = operation().map_err(|failure| left_as_it_was(previous, std::ptr::null_mut(), failure))?;
+    let entered = Entered { previous, target: made };
+    let Err(restoring) = entered.restore() else { return Ok(made) };
+    let failure = entered.not_restored(restoring);
+    match undo(made) {
+        Ok(()) => Err(failure),
+        Err(undoing) => Err(undoing.attach_to(failure, "the new context was not undone")),
+    }
+}
+
+/// Undoes, in the target context, what was made before `failure`. That is still current, unless the restoration worked
+/// and returned an older error.
+#[cold]
+fn undone(target: CUcontext, failure: Failure, undo: impl FnOnce() -> Outcome<()>) -> Failure {
+    const NOT_UNDONE: &str = "what was created was not undone";
+    // Where it cannot be entered the undo is tried all the same: most need no context, and one that does says so.
+    let (failure, entered) = match enter(target) {
+        Ok(entered) => (failure, entered),
+        Err(entering) => (entering.attach_to(failure, "the context could not be entered for the undo"), None),
+    };
+    let failure = match undo() {
+        Ok(()) => failure,
+        Err(undoing) => undoing.attach_to(failure, NOT_UNDONE),
+    };
+    match entered.map(|entered| (entered.restore(), entered)) {
+        None | Some((Ok(()), _)) => failure,
+        Some((Err(restoring), entered)) => entered.after_failure(failure, restoring),
     }
 }
 
@@ -88,13 +141,18 @@ pub(crate) fn submit<T>(target: CUcontext, what: &str, operation: impl FnOnce() 
     }
 }
 
-/// Runs `operation`, which gives something back, with `target` current. Entering failed: nothing was given back, it
-/// is leaked.
-pub(crate) fn release(target: CUcontext, operation: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
+/// Runs `operation`, which gives `what` back, with `target` current. Entering failed: nothing was given back, it is
+/// leaked.
+pub(crate) fn release(
+    target: CUcontext,
+    what: fmt::Arguments<'_>,
+    operation: impl FnOnce() -> Outcome<()>,
+) -> Outcome<()> {
     let entered = match enter(target) {
         Ok(entered) => entered,
         Err(failure) => {
-            return Err(failure.note("its context could not be entered: it was not released, and is leaked"));
+            let note = format!("its context ({target:p}) could not be entered: {what} was not released, and is leaked");
+            return Err(failure.note(note));
         }
     };
     let Some(entered) = entered else { return operation() };

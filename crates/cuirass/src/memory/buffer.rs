@@ -3,6 +3,7 @@
 use crate::context::{Context, capture, scope};
 use crate::deferred::{self, Attempt};
 use crate::device::Device;
+use crate::memory::held::Held;
 use crate::memory::pool::DeviceMemoryResource;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
@@ -14,7 +15,7 @@ use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where memory comes from. Users may bring their own; [`Buffer::from_resource`] makes its buffers.
@@ -45,20 +46,22 @@ pub trait MemoryResource: Send + Sync {
 /// closed, it goes back, once the work that is on that stream by then is done.
 pub struct Buffer(Owned<Memory>);
 
-struct Memory;
+pub(crate) struct Memory;
 
 #[derive(Clone, Copy)]
-struct Range {
+pub(crate) struct Range {
     address: u64,
     bytes: usize,
 }
 
-struct Origin {
+pub(crate) struct Origin {
     source: Source,
     /// What orders the release. A lock, since it can be replaced.
     release_stream: Mutex<Option<Stream>>,
     /// Its handle, for those who only compare; 0 where no stream orders the release.
     release_handle: AtomicUsize,
+    /// What graphs hold that refer to the memory, once one does.
+    held: OnceLock<Arc<Held>>,
 }
 
 enum Source {
@@ -68,6 +71,8 @@ enum Source {
     /// `cuMemAllocHost`.
     Pinned(Context),
     Resource(Arc<dyn MemoryResource>),
+    /// Allocated by a graph, to which it belongs.
+    Graph(Context),
     /// Not ours to free; what keeps it alive is kept.
     Borrowed {
         _owner: Option<Arc<dyn Any + Send + Sync>>,
@@ -79,32 +84,43 @@ impl Kind for Memory {
     type Raw = Range;
     type Parent = Origin;
 
-    fn release(range: Range, origin: &Origin) -> Outcome<()> {
-        // Taken out of the lock first: a release may run user code.
-        let stream = origin.release_stream.lock().take();
-        match &origin.source {
+    fn release(range: Range, mut origin: Origin) -> Outcome<()> {
+        if let Some(held) = origin.held.take().filter(Held::is_shared) {
+            held.take_over(Owned::new(range, origin));
+            return Ok(());
+        }
+        let stream = origin.release_stream.into_inner();
+        match origin.source {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
-            Source::Synchronous(_context) => capture::relaxed(|| call::free(range.address)),
+            Source::Synchronous(_context) if range.address == 0 => Ok(()),
+            // Measured: no context has to be current.
+            Source::Synchronous(context) => release_synchronous(range.address, &context),
             Source::Pinned(context) => {
                 let address = std::ptr::with_exposed_provenance_mut(usize::try_from(range.address).unwrap_or(0));
-                scope::release(context.raw(), || capture::relaxed(|| pinned::free_host(address)))
+                let what = format_args!("page-locked memory {address:p}");
+                scope::release(context.raw(), what, || capture::release(what, || pinned::free_host(address)))
             }
             Source::Resource(resource) => {
                 let stream = stream.unwrap_or_else(Stream::legacy_default);
                 resource.deallocate(range.address, range.bytes, &stream).map_err(Failure::from)
             }
-            Source::Borrowed { .. } => Ok(()),
+            Source::Borrowed { .. } | Source::Graph(_) => Ok(()),
         }
     }
 }
 
-fn release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: Option<Stream>) -> Outcome<()> {
+/// `cuMemFree_v2` wants a context to be current.
+fn release_synchronous(address: u64, context: &Context) -> Outcome<()> {
+    let what = format_args!("memory {address:#x}");
+    scope::release(context.raw(), what, || capture::release(what, || call::free(address)))
+}
+
+fn release_to_pool(range: Range, resource: DeviceMemoryResource, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
-    match try_release_to_pool(range, resource, &stream)? {
+    match try_release_to_pool(range, &resource, &stream)? {
         Attempt::Done => Ok(()),
         Attempt::Wait => {
-            let resource = resource.clone();
             deferred::defer(Memory::NAME, move || try_release_to_pool(range, &resource, &stream));
             Ok(())
         }
@@ -115,7 +131,8 @@ fn release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: Option
 /// stream while a capture involves it, where the driver refuses and the second would invalidate the capture.
 fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &Stream) -> Outcome<Attempt> {
     let raw = stream.as_raw();
-    let free = || capture::relaxed(|| pool::free_async(range.address, raw));
+    let what = format_args!("memory {:#x}", range.address);
+    let free = || capture::release(what, || pool::free_async(range.address, raw));
     if !stream.is_default() {
         return match free() {
             Err(failure) if failure.status() == Some(code::INVALID_VALUE) => match builder::stream_is_capturing(raw) {
@@ -132,7 +149,7 @@ fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &S
     // A default stream is the current context's: the one it was allocated in, if that was noted.
     let context = stream.bound_context().unwrap_or_else(|| resource.context());
     let mut attempt = Attempt::Done;
-    scope::release(context.raw(), || {
+    scope::release(context.raw(), what, || {
         // Asking disturbs no capture; freeing would.
         match builder::stream_is_capturing(raw) {
             Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => free(),
@@ -145,7 +162,7 @@ fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &S
                 attempt = Attempt::Wait;
                 Ok(())
             }
-            Err(failure) => Err(failure),
+            Err(failure) => Err(failure.note(format!("{what} was not released, and is leaked"))),
         }
     })?;
     Ok(attempt)
@@ -154,12 +171,23 @@ fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &S
 impl Buffer {
     fn new(address: u64, bytes: usize, source: Source, release_stream: Option<Stream>) -> Buffer {
         let release_handle = AtomicUsize::new(release_stream.as_ref().map_or(0, |stream| stream.as_raw().addr()));
-        let origin = Origin { source, release_stream: Mutex::new(release_stream), release_handle };
+        let release_stream = Mutex::new(release_stream);
+        let origin = Origin { source, release_stream, release_handle, held: OnceLock::new() };
         Buffer(Owned::new(Range { address, bytes }, origin))
     }
 
     pub(crate) fn pooled(address: u64, bytes: usize, resource: DeviceMemoryResource, stream: Stream) -> Buffer {
         Buffer::new(address, bytes, Source::Pool(resource), Some(stream))
+    }
+
+    /// Memory that belongs to a graph: only an explicit close gives it back.
+    pub(crate) fn of_graph(address: u64, bytes: usize, context: Context, stream: Stream) -> Buffer {
+        Buffer::new(address, bytes, Source::Graph(context), Some(stream))
+    }
+
+    /// A share of its memory, for a graph that refers to it.
+    pub(crate) fn hold(&self) -> Arc<Held> {
+        self.0.parent().held.get_or_init(Held::new).clone()
     }
 
     pub(crate) fn pinned(address: u64, bytes: usize, context: Context) -> Buffer {
@@ -240,7 +268,7 @@ impl Buffer {
                 self.replace_release_stream(resource.bound(stream)?);
                 Ok(())
             }
-            Source::Resource(_) => {
+            Source::Resource(_) | Source::Graph(_) => {
                 self.replace_release_stream(stream.clone());
                 Ok(())
             }
@@ -277,17 +305,24 @@ impl Buffer {
     pub fn device(&self) -> Option<Device> {
         match &self.0.parent().source {
             Source::Pool(resource) => Some(resource.device_inner()),
-            Source::Synchronous(context) => Some(context.device()),
+            Source::Synchronous(context) | Source::Graph(context) => Some(context.device()),
             Source::Resource(resource) => resource.device(),
             Source::Pinned(_) | Source::Borrowed { .. } => None,
         }
     }
 
-    /// Gives the memory back in the order of its release stream, and returns the answer.
+    /// Gives the memory back in the order of its release stream, and returns the answer. Memory that a graph refers to
+    /// stays until the graph is gone. Memory that a graph allocated belongs to it, and goes back only by this: in the
+    /// graph while the stream is captured, once per launch afterwards.
     ///
     /// # Errors
     /// What the driver answers to the release; the memory is spent all the same.
     pub fn close(self) -> Result<()> {
+        if let Source::Graph(context) = &self.0.parent().source {
+            let stream = self.deallocation_stream().unwrap_or_else(Stream::legacy_default);
+            let free = || capture::relaxed(|| pool::free_async(self.as_raw(), stream.as_raw()));
+            return Ok(scope::release(context.raw(), format_args!("memory {:#x}", self.as_raw()), free)?);
+        }
         Ok(self.0.close()?)
     }
 
@@ -296,13 +331,17 @@ impl Buffer {
     /// # Errors
     /// As [`close`](Buffer::close), and [`set_deallocation_stream`](Buffer::set_deallocation_stream).
     pub fn close_on(self, stream: &Stream) -> Result<()> {
-        self.set_deallocation_stream(stream)?;
-        self.close()
+        let Err(error) = self.set_deallocation_stream(stream) else { return self.close() };
+        // It is given back all the same, in the order of the stream that it had.
+        match self.0.close() {
+            Ok(()) => Err(error),
+            Err(closing) => Err(closing.attach_to(Failure::from(error), "releasing the buffer failed too").raise()),
+        }
     }
 
     /// Leaves the memory to the caller, who frees it.
     pub fn into_raw(self) -> u64 {
-        self.0.disown().address
+        self.0.into_raw().0.address
     }
 }
 
@@ -337,7 +376,7 @@ impl MemoryResource for SynchronousMemoryResource {
     }
 
     fn deallocate(&self, address: u64, _bytes: usize, _stream: &Stream) -> Result<()> {
-        Ok(capture::relaxed(|| call::free(address))?)
+        Ok(release_synchronous(address, &self.0)?)
     }
 
     fn is_device_accessible(&self) -> bool {

@@ -6,12 +6,14 @@
 #![allow(unsafe_code)]
 
 use crate::event::{Event, EventOptions};
+use crate::graph::recording::{self, Attachment};
 use crate::memory::buffer::Buffer;
 use crate::memory::pinned::PinnedMemory;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use bytemuck::Pod;
 use cuirass_call::memory::buffer as call;
+use cuirass_call::status::code;
 use cuirass_fault::{Failure, Misuse};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -21,31 +23,52 @@ use std::sync::Arc;
 #[must_use = "the memory comes back from wait()"]
 pub struct Transfer<M> {
     memory: ManuallyDrop<M>,
+    /// Its address, for messages.
+    address: u64,
+    release: Release<M>,
     /// Behind the copy; `None` once the memory has been taken.
     event: Option<Event>,
 }
 
+/// How page-locked memory is given back, alone or shared.
+type Release<M> = fn(M) -> Outcome<()>;
+
+fn release_shared<T: Pod>(memory: Arc<PinnedMemory<T>>) -> Outcome<()> {
+    Arc::into_inner(memory).map_or(Ok(()), PinnedMemory::close_inner)
+}
+
+/// Gives page-locked memory back because of a failure that is on its way.
+fn released_after<M>(memory: M, release: Release<M>, failure: Failure) -> Failure {
+    match release(memory) {
+        Ok(()) => failure,
+        Err(releasing) => releasing.attach_to(failure, "giving the page-locked memory back failed too"),
+    }
+}
+
+fn leaked(address: u64) -> String {
+    format!("page-locked memory {address:#x} is leaked, since it is not certain that its copy is done")
+}
+
 impl<M> Transfer<M> {
-    fn new(memory: M, stream: &Stream) -> Result<Transfer<M>> {
-        match stream.record_new(&EventOptions::default()) {
-            Ok(event) => Ok(Transfer { memory: ManuallyDrop::new(memory), event: Some(event) }),
-            Err(error) => {
-                // The copy is under way and cannot be followed: wait for the whole stream before the memory goes.
-                let memory = ManuallyDrop::new(memory);
-                match stream.synchronize() {
-                    Ok(()) => drop(ManuallyDrop::into_inner(memory)),
-                    Err(waiting) => {
-                        return Err(Failure::from(waiting)
-                            .attach_to(
-                                Failure::from(error),
-                                "the copy itself was submitted; its memory is leaked, since waiting for it failed",
-                            )
-                            .raise());
-                    }
-                }
-                Err(Failure::from(error).note("the copy itself was submitted, and is done").raise())
+    fn new(memory: M, address: u64, release: Release<M>, copied: Outcome<()>, stream: &Stream) -> Result<Transfer<M>> {
+        let submitted = copied.is_ok();
+        let failure = match copied.and_then(|()| Ok(stream.record_new(&EventOptions::default())?)) {
+            Ok(event) => {
+                return Ok(Transfer { memory: ManuallyDrop::new(memory), address, release, event: Some(event) });
             }
+            Err(failure) => failure,
+        };
+        // The copy may be under way, even where the call returned an error, and cannot be followed: the whole stream
+        // is waited for before the memory goes.
+        let memory = ManuallyDrop::new(memory);
+        Err(match stream.synchronize() {
+            Ok(()) => {
+                let failure = released_after(ManuallyDrop::into_inner(memory), release, failure);
+                if submitted { failure.note("the copy itself was submitted, and is done") } else { failure }
+            }
+            Err(waiting) => Failure::from(waiting).attach_to(failure, &leaked(address)),
         }
+        .raise())
     }
 
     /// Whether the copy is done.
@@ -59,14 +82,30 @@ impl<M> Transfer<M> {
     /// Waits for the copy and gives the memory back.
     ///
     /// # Errors
-    /// What the driver answers, an earlier kernel's fault among it; the memory is then leaked.
+    /// What the driver answers, an earlier kernel's fault among it; the memory is then leaked. Where the copy is done
+    /// and only the end of its event fails, the memory is released.
     pub fn wait(mut self) -> Result<M> {
-        if let Some(event) = self.event.take() {
-            event.synchronize()?;
-            event.close()?;
+        let Some(event) = self.event.take() else {
+            return Err(Failure::internal("a copy that was waited for twice").raise());
+        };
+        if let Err(waiting) = event.synchronize() {
+            let failure = Failure::from(waiting).note(leaked(self.address));
+            return Err(match event.close() {
+                Ok(()) => failure,
+                Err(closing) => Failure::from(closing).attach_to(failure, "releasing the copy's event failed too"),
+            }
+            .raise());
         }
+        let closed = event.close();
         // SAFETY: [transfer-taken] the event is gone, so that dropping `self` leaves the memory alone.
-        Ok(unsafe { ManuallyDrop::take(&mut self.memory) })
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        match closed {
+            Ok(()) => Ok(memory),
+            Err(closing) => {
+                let failure = Failure::from(closing).note("the copy itself is done, and its memory is given back");
+                Err(released_after(memory, self.release, failure).raise())
+            }
+        }
     }
 }
 
@@ -76,11 +115,43 @@ impl<M> Drop for Transfer<M> {
         match event.synchronize() {
             // SAFETY: [transfer-taken] the copy is done and the memory was not taken.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.memory) },
-            Err(error) => Failure::from(error)
-                .note("page-locked memory is leaked, since it is not certain that its copy is done")
-                .report("waiting for a copy that was dropped"),
+            // The driver is shutting down, and its memory goes with it.
+            Err(error) if error.code() == Some(code::DEINITIALIZED) => {}
+            Err(error) => {
+                Failure::from(error).note(leaked(self.address)).report("waiting for a copy that was dropped");
+            }
         }
     }
+}
+
+/// Waits until a stream has passed a copy with borrowed memory, also where the call returned an error: it may have been
+/// accepted all the same.
+fn passed(copied: Outcome<()>, stream: &Stream) -> Result<()> {
+    match (copied, stream.synchronize()) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Ok(()), Err(waiting)) => {
+            Err(Failure::from(waiting).note("the copy itself was submitted; it is not certain that it is done").raise())
+        }
+        (Err(failure), Ok(())) => Err(failure.raise()),
+        (Err(failure), Err(waiting)) => {
+            Err(Failure::from(waiting).attach_to(failure, "the stream could not be waited for after this failure").raise())
+        }
+    }
+}
+
+/// Copies that end when their call does, or give their memory back, are none that a graph can repeat.
+#[inline]
+fn refuse_in_capture(stream: &Stream, what: &str) -> Outcome<()> {
+    if recording::of(stream).is_none() {
+        return Ok(());
+    }
+    Err(Failure::misuse(
+        Misuse::State,
+        format!(
+            "the stream is being captured by a graph builder: a graph that copies would use {what} each time it runs; copy \
+             between buffers instead, page-locked ones for the host"
+        ),
+    ))
 }
 
 impl Buffer {
@@ -103,6 +174,21 @@ impl Buffer {
         ))
     }
 
+    /// A graph would use page-locked memory each time it runs, while the caller has it.
+    fn check_transfer(&self, bytes: usize, stream: &Stream) -> Outcome<()> {
+        self.check_fits(bytes, "the memory")?;
+        self.check_ordered(stream)?;
+        refuse_in_capture(stream, "page-locked memory that comes back")
+    }
+
+    /// A graph that captured work holds the memory that it uses.
+    #[inline]
+    fn attach(&self, stream: &Stream) {
+        if let Some(recording) = recording::of(stream) {
+            recording.attachments.add(Attachment::Memory(self.hold()));
+        }
+    }
+
     /// Copies a slice into the start of the buffer. It is done when this returns.
     ///
     /// # Errors
@@ -110,9 +196,11 @@ impl Buffer {
     pub fn copy_from_slice<T: Pod>(&self, values: &[T], stream: &Stream) -> Result<()> {
         let bytes = size_of_val(values);
         self.check_fits(bytes, "the slice")?;
+        refuse_in_capture(stream, "a slice")?;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for.
-        unsafe { call::memcpy_htod_async(self.as_raw(), values.as_ptr().cast(), bytes, stream.as_raw())? };
-        stream.synchronize()
+        let copied =
+            unsafe { call::memcpy_htod_async(self.as_raw(), values.as_ptr().cast(), bytes, stream.as_raw()) };
+        passed(copied, stream)
     }
 
     /// Copies the start of the buffer into a slice. It is done when this returns.
@@ -122,9 +210,11 @@ impl Buffer {
     pub fn copy_to_slice<T: Pod>(&self, values: &mut [T], stream: &Stream) -> Result<()> {
         let bytes = size_of_val(values);
         self.check_fits(bytes, "the slice")?;
+        refuse_in_capture(stream, "a slice")?;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for; `T` is plain.
-        unsafe { call::memcpy_dtoh_async(values.as_mut_ptr().cast(), self.as_raw(), bytes, stream.as_raw())? };
-        stream.synchronize()
+        let copied =
+            unsafe { call::memcpy_dtoh_async(values.as_mut_ptr().cast(), self.as_raw(), bytes, stream.as_raw()) };
+        passed(copied, stream)
     }
 
     /// Starts a copy of page-locked memory into the start of the buffer. The memory is shared until it is done.
@@ -136,13 +226,14 @@ impl Buffer {
         memory: Arc<PinnedMemory<T>>,
         stream: &Stream,
     ) -> Result<Transfer<Arc<PinnedMemory<T>>>> {
-        let bytes = memory.buffer().len();
-        self.check_fits(bytes, "the memory")?;
-        self.check_ordered(stream)?;
+        let (address, bytes) = (memory.buffer().as_raw(), memory.buffer().len());
+        if let Err(failure) = self.check_transfer(bytes, stream) {
+            return Err(released_after(memory, release_shared, failure).raise());
+        }
         // SAFETY: [pinned-transfer] the transfer holds the memory until the copy is done; the buffer's release comes
         // after the copy on the same stream.
-        unsafe { call::memcpy_async(self.as_raw(), memory.buffer().as_raw(), bytes, stream.as_raw())? };
-        Transfer::new(memory, stream)
+        let copied = unsafe { call::memcpy_async(self.as_raw(), address, bytes, stream.as_raw()) };
+        Transfer::new(memory, address, release_shared, copied, stream)
     }
 
     /// Starts a copy of the start of the buffer into page-locked memory, which comes back when it is done.
@@ -154,12 +245,13 @@ impl Buffer {
         memory: PinnedMemory<T>,
         stream: &Stream,
     ) -> Result<Transfer<PinnedMemory<T>>> {
-        let bytes = memory.buffer().len();
-        self.check_fits(bytes, "the memory")?;
-        self.check_ordered(stream)?;
+        let (address, bytes) = (memory.buffer().as_raw(), memory.buffer().len());
+        if let Err(failure) = self.check_transfer(bytes, stream) {
+            return Err(released_after(memory, PinnedMemory::close_inner, failure).raise());
+        }
         // SAFETY: [pinned-transfer] as above.
-        unsafe { call::memcpy_async(memory.buffer().as_raw(), self.as_raw(), bytes, stream.as_raw())? };
-        Transfer::new(memory, stream)
+        let copied = unsafe { call::memcpy_async(address, self.as_raw(), bytes, stream.as_raw()) };
+        Transfer::new(memory, address, PinnedMemory::close_inner, copied, stream)
     }
 
     /// Copies another buffer's bytes into the start of this one, in stream order (`cuMemcpyAsync`). The stream must be
@@ -187,7 +279,10 @@ impl Buffer {
     pub unsafe fn copy_from_unordered(&self, source: &Buffer, stream: &Stream) -> Result<()> {
         self.check_fits(source.len(), "the source")?;
         // SAFETY: [stream-ordered-copy] the caller's promise; the sizes were checked.
-        Ok(unsafe { call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw()) }?)
+        unsafe { call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw()) }?;
+        self.attach(stream);
+        source.attach(stream);
+        Ok(())
     }
 
     /// Fills the buffer with a byte, in the order of the stream that orders its release.
@@ -219,15 +314,18 @@ impl Buffer {
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
         let count = self.len() / width;
+        let captured = stream;
         let stream = stream.as_raw();
         // SAFETY: [stream-ordered-copy] the caller's promise; `count` elements of the pattern's width fill the buffer.
-        Ok(unsafe {
+        unsafe {
             match *pattern {
                 [a] => call::memset_d8_async(self.as_raw(), a, count, stream),
                 [a, b] => call::memset_d16_async(self.as_raw(), u16::from_le_bytes([a, b]), count, stream),
                 [a, b, c, d] => call::memset_d32_async(self.as_raw(), u32::from_le_bytes([a, b, c, d]), count, stream),
                 _ => Ok(()),
             }
-        }?)
+        }?;
+        self.attach(captured);
+        Ok(())
     }
 }

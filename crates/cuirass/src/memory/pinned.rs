@@ -18,10 +18,7 @@ pub struct LegacyPinnedMemoryResource;
 impl LegacyPinnedMemoryResource {
     fn allocate_inner(bytes: usize) -> Outcome<Buffer> {
         // The driver wants some context to be current; it does not matter which.
-        let context = match Context::current_inner()? {
-            Some(context) => context,
-            None => Device::new(0).map_err(Failure::from)?.primary()?,
-        };
+        let context = Context::current_or_primary()?;
         let address = scope::create(context.raw(), || call::alloc_host(bytes), call::free_host)?;
         Ok(Buffer::pinned(address.expose_provenance() as u64, bytes, context))
     }
@@ -34,11 +31,12 @@ impl MemoryResource for LegacyPinnedMemoryResource {
     }
 
     fn deallocate(&self, address: u64, bytes: usize, _stream: &Stream) -> Result<()> {
-        let context = match Context::current_inner()? {
-            Some(context) => context,
-            None => Device::new(0)?.primary()?,
-        };
-        Buffer::pinned(address, bytes, context).close()
+        match Context::current_or_primary() {
+            Ok(context) => Buffer::pinned(address, bytes, context).close(),
+            Err(failure) => {
+                Err(failure.note(format!("page-locked memory {address:#x} was not released, and is leaked")).raise())
+            }
+        }
     }
 
     fn is_device_accessible(&self) -> bool {
@@ -90,6 +88,21 @@ impl<T: Pod> PinnedMemory<T> {
         let mut memory = PinnedMemory::zeroed(values.len())?;
         memory.as_mut_slice().copy_from_slice(values);
         Ok(memory)
+    }
+
+    /// Gives the memory back, and returns the driver's answer.
+    ///
+    /// # Errors
+    /// What the driver answers to the release; the memory is spent all the same.
+    pub fn close(self) -> Result<()> {
+        Ok(self.close_inner()?)
+    }
+
+    pub(crate) fn close_inner(self) -> Outcome<()> {
+        match Arc::into_inner(self.buffer) {
+            Some(buffer) => buffer.close().map_err(Failure::from),
+            None => Ok(()),
+        }
     }
 
     fn pointer(&self) -> *mut T {

@@ -3,17 +3,20 @@
 use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
+use crate::graph::recording;
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
+use cuirass_call::graph::builder;
 use cuirass_call::memory::pool as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
-    CUmemoryPool,
+    CUmemoryPool, CUstreamCaptureStatus,
 };
+use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 
 /// An attribute of a pool: the driver's numbers, by the driver's names.
@@ -37,8 +40,8 @@ impl Kind for PoolKind {
     type Raw = CUmemoryPool;
     type Parent = ();
 
-    fn release(pool: CUmemoryPool, (): &()) -> Outcome<()> {
-        capture::relaxed(|| call::destroy(pool))
+    fn release(pool: CUmemoryPool, (): ()) -> Outcome<()> {
+        capture::release(format_args!("memory pool {pool:p}"), || call::destroy(pool))
     }
 }
 
@@ -156,6 +159,15 @@ impl DeviceMemoryResource {
         if stream.is_default() {
             return Ok(self.allocate_on_default(bytes, stream)?);
         }
+        if recording::any() || !stream.is_owned() {
+            match refuse_in_capture(stream)? {
+                Captured::No => {}
+                Captured::BySomebody => {
+                    let address = call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw())?;
+                    return Ok(Buffer::of_graph(address, bytes, self.context().clone(), stream.clone()));
+                }
+            }
+        }
         deferred::drain_if_any();
         let address = match call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw()) {
             Err(failure) if failure.status() == Some(code::OUT_OF_MEMORY) && deferred::pending() > 0 => {
@@ -209,16 +221,42 @@ impl DeviceMemoryResource {
     }
 }
 
+/// Whether a stream that cuirass did not begin to capture is being captured.
+enum Captured {
+    No,
+    BySomebody,
+}
+
+/// Memory of a pool does not belong in a graph: nothing would order its release after the graph's launches.
+#[cold]
+fn refuse_in_capture(stream: &Stream) -> Outcome<Captured> {
+    if recording::of(stream).is_some() {
+        return Err(Failure::misuse(
+            Misuse::State,
+            "the stream is being captured by a graph builder: memory of a graph comes from a GraphMemoryResource",
+        ));
+    }
+    // Another library's stream may be captured by it: the memory then belongs to its graph.
+    if stream.is_owned() || builder::stream_is_capturing(stream.as_raw())? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
+        return Ok(Captured::No);
+    }
+    Ok(Captured::BySomebody)
+}
+
 impl MemoryResource for DeviceMemoryResource {
     fn allocate(&self, bytes: usize, stream: &Stream) -> Result<Buffer> {
         DeviceMemoryResource::allocate(self, bytes, stream)
     }
 
     fn deallocate(&self, address: u64, _bytes: usize, stream: &Stream) -> Result<()> {
-        let stream = self.bound(stream)?;
-        let free = || capture::relaxed(|| call::free_async(address, stream.as_raw()));
+        let what = format_args!("memory {address:#x}");
+        let stream = match self.bound(stream) {
+            Ok(stream) => stream,
+            Err(failure) => return Err(failure.note(format!("{what} was not released, and is leaked")).raise()),
+        };
+        let free = || capture::release(what, || call::free_async(address, stream.as_raw()));
         match stream.bound_context() {
-            Some(context) => Ok(scope::release(context.raw(), free)?),
+            Some(context) => Ok(scope::release(context.raw(), what, free)?),
             None => Ok(free()?),
         }
     }

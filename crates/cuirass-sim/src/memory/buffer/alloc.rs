@@ -3,8 +3,9 @@
 use super::super::{Origin, pool};
 use crate::c::Out;
 use crate::engine;
+use crate::handle::Handle;
 use crate::report;
-use crate::state::{self, Guard};
+use crate::state::{self, Guard, State};
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
 use crate::thread;
 use cuirass_sys::cuda::{CUdevice_attribute, CUdeviceptr};
@@ -59,31 +60,37 @@ pub fn cuMemAllocPitch_v2(
 }
 
 /// Waits until no stream uses memory of the calling thread's context or of the one that it was allocated in.
-fn settle(state: &mut Guard, address: u64) -> Answer {
-    let here = state.here_even_lost()?;
+fn settle(state: &mut Guard, here: Handle, address: u64) {
     let theirs = state.memory.at(address).map_or(here, |memory| memory.context);
     let tails = state.tails(&[here, theirs]);
     if !tails.is_empty() {
         engine::wait(state, &tails);
     }
-    Ok(())
+}
+
+/// The calling thread's context, which must be alive; the null handle if there is none: releases need none.
+pub(in super::super) fn here_if_any(state: &State) -> Answer<Handle> {
+    if thread::current().is_null() { Ok(Handle::NULL) } else { state.here_even_lost() }
 }
 
 pub fn cuMemFree_v2(dptr: CUdeviceptr) -> Answer {
     let mut state = state::lock()?;
-    let here = state.here_even_lost()?;
+    let mut here = here_if_any(&state)?;
     state.potentially_unsafe()?;
     if dptr == 0 {
         return state.not_lost(here);
     }
-    settle(&mut state, dptr)?;
+    settle(&mut state, here, dptr);
     let Some(allocation) = state.memory.at(dptr) else { return Err(state.memory.refuse(dptr)) };
+    if here.is_null() {
+        here = allocation.context;
+    }
     match allocation.origin {
         Origin::Plain | Origin::Managed(_) => state.release(dptr),
         Origin::Pool(key) => pool::free_now(&mut state, key, dptr),
         Origin::Graph { made: true, .. } => pool::free_graph_memory(&mut state, dptr),
         Origin::Graph { .. } => return Err(INVALID_VALUE),
-        Origin::Pinned(_) | Origin::Registered(_) | Origin::Variable | Origin::Heap => {
+        Origin::Pinned(_) | Origin::Registered(_) | Origin::Virtual | Origin::Variable | Origin::Heap => {
             let about = state.memory.about(dptr);
             report::bug(format!("{} was given memory that it does not free: {about}", thread::place()));
             return Err(INVALID_VALUE);

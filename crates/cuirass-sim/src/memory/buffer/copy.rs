@@ -1,7 +1,7 @@
 //! Copies of bytes in a row.
 
 use super::shaped::Layout;
-use super::{Expect, SMALL, Side, finish};
+use super::{Bytes, Expect, Missing, SMALL, Side, finish};
 use crate::c::Untyped;
 use crate::handle::Handle;
 use crate::host;
@@ -41,8 +41,8 @@ impl Copy {
     }
 }
 
-impl Task for Copy {
-    fn run(&self, _job: &Job) -> Result<(), Failure> {
+impl Bytes for Copy {
+    fn attempt(&self) -> Result<(), Missing> {
         let Layout { width, height, depth, .. } = self.layout;
         let (to_extent, from_extent) = (self.layout.to_extent(), self.layout.from_extent());
         let to = self.to.host(to_extent.unwrap_or(u64::MAX))?;
@@ -59,6 +59,12 @@ impl Task for Copy {
         }
         Ok(())
     }
+}
+
+impl Task for Copy {
+    fn run(&self, _job: &Job) -> Result<(), Failure> {
+        self.attempt().map_err(|missing| missing.locked())
+    }
 
     fn node(&self) -> NodeKind {
         NodeKind::Copy
@@ -70,7 +76,7 @@ impl Task for Copy {
 }
 
 /// When a copying call returns.
-#[derive(Clone, Copy as IsCopy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(super) enum Returns {
     /// Once it is done.
     Done,

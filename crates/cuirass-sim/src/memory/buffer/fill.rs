@@ -1,6 +1,6 @@
 //! Fills.
 
-use super::{Expect, Side};
+use super::{Bytes, Expect, Missing, Side};
 use crate::host;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE};
@@ -56,8 +56,8 @@ pub(super) fn extent(row: u64, height: u64, pitch: u64) -> Answer<u64> {
     lines.checked_add(row).ok_or(INVALID_VALUE)
 }
 
-impl Task for Fill {
-    fn run(&self, _job: &Job) -> Result<(), Failure> {
+impl Bytes for Fill {
+    fn attempt(&self) -> Result<(), Missing> {
         let row = self.width * self.element;
         let extent = (self.height - 1) * self.pitch + row;
         let to = self.to.host(extent)?;
@@ -67,6 +67,12 @@ impl Task for Fill {
             host::fill(to + (line * self.pitch) as usize, self.value, self.element as usize, width as usize);
         }
         Ok(())
+    }
+}
+
+impl Task for Fill {
+    fn run(&self, _job: &Job) -> Result<(), Failure> {
+        self.attempt().map_err(|missing| missing.locked())
     }
 
     fn node(&self) -> NodeKind {

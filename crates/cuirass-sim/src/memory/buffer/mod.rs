@@ -18,7 +18,7 @@ use crate::state::{Guard, State};
 use crate::status::{Answer, ILLEGAL_ADDRESS, INVALID_VALUE};
 use crate::stream::At;
 use crate::stream::Submitted;
-use crate::task::{Failure, Job, Task};
+use crate::task::{Failure, Task};
 use std::sync::Arc;
 
 /// Work of so few bytes is done by the calling thread if nothing stands before it.
@@ -44,19 +44,42 @@ pub struct Side {
     pub pageable: bool,
 }
 
+/// Memory of a copy or fill is not there when it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing {
+    address: u64,
+    extent: u64,
+}
+
+impl Missing {
+    fn failure(&self, state: &State) -> Failure {
+        let about = state.memory.about(self.address);
+        let text = format!("a copy or fill of {} bytes met memory that is not there when it is done: {about}", self.extent);
+        Failure { status: ILLEGAL_ADDRESS, text }
+    }
+
+    /// For a worker, which does not hold the state.
+    fn locked(&self) -> Failure {
+        match crate::state::lock() {
+            Ok(state) => self.failure(&state),
+            Err(status) => Failure { status, text: "the driver is gone".to_owned() },
+        }
+    }
+}
+
+/// A task that moves bytes and needs nothing of the state.
+trait Bytes: Task {
+    /// Does it.
+    fn attempt(&self) -> Result<(), Missing>;
+}
+
 impl Side {
     /// Where the host finds it now.
-    fn host(&self, extent: u64) -> Result<usize, Failure> {
+    fn host(&self, extent: u64) -> Result<usize, Missing> {
         if !self.known {
             return Ok(self.address as usize);
         }
-        LIVE.host_of(self.address, extent).ok_or_else(|| {
-            let about = crate::state::lock().map_or(String::new(), |state| state.memory.about(self.address));
-            Failure {
-                status: ILLEGAL_ADDRESS,
-                text: format!("a copy or fill of {extent} bytes met memory that is not there when it is done: {about}"),
-            }
-        })
+        LIVE.host_of(self.address, extent).ok_or(Missing { address: self.address, extent })
     }
 }
 
@@ -66,8 +89,8 @@ impl State {
     /// # Errors
     /// `INVALID_VALUE`
     pub fn side(&self, address: u64, extent: u64, expect: Expect) -> Answer<Side> {
-        if let Some(found) = self.memory.find(address) {
-            let fits = extent <= found.len.saturating_sub(address - found.start);
+        if self.memory.find(address).is_some() {
+            let fits = extent <= self.memory.room(address);
             return if fits { Ok(Side { address, known: true, pageable: false }) } else { Err(INVALID_VALUE) };
         }
         if expect == Expect::Device || address == 0 || self.memory.ours(address) {
@@ -80,14 +103,14 @@ impl State {
     ///
     /// # Errors
     /// As [`State::submit`].
-    fn submit_bytes<T: Task>(&mut self, at: &At, bytes: u64, task: T) -> Answer<Submitted> {
+    fn submit_bytes<T: Bytes>(&mut self, at: &At, bytes: u64, task: T) -> Answer<Submitted> {
         self.not_lost(at.context)?;
         let free = bytes <= SMALL && self.graphs.captures.is_empty() && self.is_clear(at);
         if !free {
             return self.submit(at, Arc::new(task));
         }
-        let device = self.context(at.context)?.device;
-        if let Err(failure) = task.run(&Job { context: at.context, device, number: 0 }) {
+        if let Err(missing) = task.attempt() {
+            let failure = missing.failure(self);
             crate::context::lose(self, at.context, &failure);
             return Err(failure.status);
         }

@@ -165,7 +165,7 @@ fn accessor(state: &State, location: &CUmemLocation) -> Answer<Option<usize>> {
     }
 }
 
-pub fn cuMemPoolSetAccess(pool: CUmemoryPool, map: In<CUmemAccessDesc>, count: usize) -> Answer {
+pub(in super::super) fn set_access(pool: CUmemoryPool, map: In<CUmemAccessDesc>, count: usize) -> Answer {
     let map = map.read_many(count)?;
     let mut state = state::lock()?;
     let key = state.memory.pools.key(Handle::of(pool))?;
@@ -196,7 +196,7 @@ pub fn cuMemPoolSetAccess(pool: CUmemoryPool, map: In<CUmemAccessDesc>, count: u
     Ok(())
 }
 
-pub fn cuMemPoolGetAccess(flags: Out<CUmemAccess_flags>, pool: CUmemoryPool, location: In<CUmemLocation>) -> Answer {
+pub(in super::super) fn get_access(flags: Out<CUmemAccess_flags>, pool: CUmemoryPool, location: In<CUmemLocation>) -> Answer {
     flags.check()?;
     let location = location.read()?;
     let mut state = state::lock()?;

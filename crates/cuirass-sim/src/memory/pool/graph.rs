@@ -39,7 +39,7 @@ impl Allocate {
 
 impl Task for Allocate {
     fn run(&self, _job: &Job) -> Result<(), Failure> {
-        if LIVE.find(self.live.start).is_none_or(|there| there.id != self.live.id) {
+        if !LIVE.is_there(self.live.start, self.live.id) {
             LIVE.add(self.live);
         }
         Ok(())
@@ -90,6 +90,12 @@ pub(super) fn free_node(state: &mut State, capture: Handle, start: u64, at: &At)
     }
 }
 
+/// Whether the task is an allocation node whose memory of an earlier launch has not been freed.
+pub fn still_made(state: &State, task: &dyn Task) -> bool {
+    let Some(node) = task.as_any().downcast_ref::<Allocate>() else { return false };
+    state.memory.at(node.live.start).is_some_and(|memory| matches!(memory.origin, Origin::Graph { made: true, .. }))
+}
+
 /// A graph was launched, with this task in it: what it makes may be freed from now on, what it frees may not.
 /// (The call that launches an executable graph asks this for each of its tasks.)
 pub fn launched(state: &mut State, task: &dyn Task) {
@@ -119,8 +125,17 @@ pub(super) fn freed(state: &mut State, start: u64) {
     }
 }
 
+/// `cuMemFree` of memory that a graph's launch made; all work has been waited for.
+pub fn free_graph_memory(state: &mut State, start: u64) {
+    if let Some(id) = state.memory.at(start).map(|allocation| allocation.id) {
+        LIVE.remove(start, id);
+        freed(state, start);
+        sweep(state);
+    }
+}
+
 /// Frees the addresses of allocation nodes that are gone, unless a launch's memory still lives there.
-pub(super) fn sweep(state: &mut State) {
+pub fn sweep(state: &mut State) {
     let gone = std::mem::take(&mut *GONE.lock());
     for start in gone {
         let Some(allocation) = state.memory.at_mut(start) else { continue };
@@ -130,16 +145,11 @@ pub(super) fn sweep(state: &mut State) {
         if *made {
             continue;
         }
-        if LIVE.find(start).is_some_and(|live| live.id == id) {
+        if LIVE.is_there(start, id) {
             // Its free is still pending.
             GONE.lock().push(start);
         } else {
             state.release(start);
         }
     }
-}
-
-/// Whether allocation nodes are gone whose memory could be freed.
-pub fn gone() -> bool {
-    !GONE.lock().is_empty()
 }

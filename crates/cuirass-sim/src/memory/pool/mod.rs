@@ -6,7 +6,8 @@ mod graph;
 mod order;
 
 pub use calls::*;
-pub use graph::{gone, launched};
+pub(super) use calls::{get_access, set_access};
+pub use graph::{Allocate, free_graph_memory, launched, still_made, sweep};
 pub use order::*;
 
 use super::live::LIVE;

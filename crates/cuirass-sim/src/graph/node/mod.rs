@@ -1,4 +1,13 @@
-//! Nodes and edges of graphs.
+//! Nodes and edges of graphs: the graph's own kinds of node here, those that move data and those that launch kernels
+//! in the files beside this one.
+
+pub(super) mod data;
+pub(super) mod generic;
+pub(super) mod kernel;
+
+pub use data::*;
+pub use generic::*;
+pub use kernel::*;
 
 use super::builder::plain_edges;
 use super::definition::{list, plain_data};
@@ -137,13 +146,18 @@ pub fn cuGraphAddChildGraphNode(
     child: CUgraph,
 ) -> Answer {
     let mut state = state::lock()?;
-    let child = Handle::of(child);
-    state.graphs.graphs.get(child, INVALID_VALUE)?;
-    if child == Handle::of(graph) {
+    state.graphs.graphs.get(Handle::of(child), INVALID_VALUE)?;
+    if child == graph {
         return Err(INVALID_VALUE);
     }
     let node = add(&mut state, &out, graph, dependencies, count, NodeKind::Graph, Work::Nothing)?;
-    let copy = state.graphs.copy(child, Some(Handle::of(graph)))?;
+    set_child(&mut state, node, Handle::of(child))
+}
+
+/// Gives a child graph node its own copy of a graph.
+fn set_child(state: &mut State, node: Handle, child: Handle) -> Answer {
+    let graph = state.graphs.nodes.get(node, INVALID_VALUE)?.graph;
+    let copy = state.graphs.copy(child, Some(graph))?;
     state.graphs.nodes.get_mut(node, INVALID_VALUE)?.child = Some(copy);
     Ok(())
 }
@@ -176,6 +190,7 @@ pub fn cuGraphNodeGetType(node: CUgraphNode, out: Out<CUgraphNodeType>) -> Answe
         NodeKind::RecordEvent => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
         NodeKind::Alloc => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
         NodeKind::Free => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE,
+        NodeKind::Conditional => CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
     })
 }
 
@@ -333,8 +348,9 @@ pub fn cuGraphDestroyNode(node: CUgraphNode) -> Answer {
             sibling.after.retain(|earlier| *earlier != handle);
         }
     }
-    if let Some(child) = node.child {
-        for destructor in state.graphs.destroy(child)? {
+    let bodies = node.conditional.into_iter().flat_map(|conditional| conditional.bodies);
+    for inner in node.child.into_iter().chain(bodies) {
+        for destructor in state.graphs.destroy(inner)? {
             state.run_destructor(destructor);
         }
     }

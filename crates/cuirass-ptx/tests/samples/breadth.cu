@@ -1,0 +1,18 @@
+// Packed integers, cache hints, intrinsics of every sort, inline assembly, a wide switch, trees.
+extern "C" __global__ void simd(unsigned*x,unsigned*y,unsigned*o){ unsigned a=x[threadIdx.x],b=y[threadIdx.x],r=0;
+ r^=__vadd4(a,b); r+=__vsub2(a,b); r^=__vabsdiffu4(a,b); r+=__vmaxs2(a,b); r^=__vminu4(a,b); r+=__vavgu4(a,b); r^=__vcmpeq4(a,b); r+=__vsads4(a,b); r^=__vaddss2(a,b); r+=__vaddus4(a,b); r^=__vneg2(a); r+=__vabs4(a); r^=__vhaddu4(a,b); r+=__vsetgtu4(a,b); r^=__vsadu4(a,b); r+=__vsubss4(a,b); r+=__viaddmax_s16x2(a,b,r); r^=__vimin3_s32(a,b,r); r+=__vibmax_u16x2(a,b,(bool*)&o[100],(bool*)&o[101]);
+ r+=__dp4a((int)a,(int)b,3)+__dp2a_lo((int)a,(int)b,1); o[threadIdx.x]=r; }
+extern "C" __global__ void caches(const float*a,float*o,float4*v){ o[0]=__ldg(a)+__ldcs(a+1)+__ldca(a+2)+__ldlu(a+3)+__ldcv(a+4)+__ldcg(a+5); __stcs(o+1,1.f); __stwb(o+2,2.f); __stwt(o+3,3.f); __stcg(o+4,1.f); v[0]=__ldg(v+1); __nanosleep(100); o[5]=clock()+clock64(); __prof_trigger(1); __threadfence_block(); __threadfence_system(); __syncwarp(); o[6]=__isGlobal(o)+__isShared(o)+__isLocal(o)+__isConstant(o); 
+ memcpy(o+8,a,64); memset(o+40,0,40); }
+extern "C" __global__ void fast(float*o,float x,double d,int i){ o[0]=__fdividef(x,3.f)+__sinf(x)+__cosf(x)+__expf(x)+__logf(x)+__powf(x,2.f)+__frcp_rz(x)+__fsqrt_ru(x)+__fmaf_rd(x,x,x)+__fadd_ru(x,1.f)+__saturatef(x)+__tanf(x)+__exp10f(x)+__log2f(x)+__frsqrt_rn(x); o[1]=__double2float_rd(d)+__dadd_ru(d,d)+__ddiv_rz(d,3.0)+__dsqrt_rd(d)+__fma_rz(d,d,d)+__double2int_ru(d)+__double2ll_rz(d)+__double2uint_rn(d)+__float2ull_rd(x)+__int2double_rn(i)+__ll2float_rz(i)+__hiloint2double(i,i)+__double2hiint(d); o[2]=__int_as_float(i)+nextafterf(x,1)+ldexpf(x,i)+frexpf(x,&i)+modff(x,o+9)+remquof(x,2,&i)+fmaf(x,x,x)+hypotf(x,x)+norm3df(x,x,x)+copysignf(x,-1)+isnan(x)+isinf(x)+signbit(x)+ilogbf(x)+scalbnf(x,3)+sinpif(x)+cospif(x)+erfcf(x)+erfinvf(x)+normcdff(x)+j0f(x)+y1f(x)+jnf(3,x)+cyl_bessel_i0f(x)+fdimf(x,1)+acosf(x)+asinf(x)+acoshf(x)+atanhf(x)+lrintf(x)+llroundf(x)+rcbrtf(x)+rhypotf(x,x); sincosf(x,o+3,o+4); sincospi(d,&d,(double*)o); o[5]=d+tgamma(d)+lgamma(d)+erfc(d)+y0(d)+sinpi(d)+acosh(d)+exp10(d)+remainder(d,3.)+fma(d,d,d)+rhypot(d,d); }
+extern "C" __global__ void asmk(unsigned*o, unsigned a, unsigned b){ unsigned r,s; asm("{ .reg .pred p; setp.lt.u32 p, %1, %2; selp.u32 %0, 1, 0, p; }":"=r"(r):"r"(a),"r"(b)); asm volatile("bfe.u32 %0, %1, 3, 5;":"=r"(s):"r"(a)); o[0]=r+s; asm volatile("mov.u32 %0, %%laneid;":"=r"(r)); unsigned long long t; asm volatile("mov.u64 %0, %%globaltimer;":"=l"(t)); o[1]=r+t+s; asm volatile("st.global.cg.u32 [%0], %1;"::"l"(o+2),"r"(a):"memory"); }
+extern "C" __global__ void big_switch(int*o){ int x=o[threadIdx.x]; switch(x&31){
+#define C(n) case n: o[threadIdx.x]=x*n+__popc(x^n); o[n+100]+=sinf(n*x); break;
+C(0)C(1)C(2)C(3)C(4)C(5)C(6)C(7)C(8)C(9)C(10)C(11)C(12)C(13)C(14)C(15)C(16)C(17)C(18)C(19)C(20)C(21)C(22)C(23)C(24)C(25)C(26)C(27)C(28)C(29)C(30)C(31) } }
+struct Node{ int v; Node*l,*r; };
+__device__ int depth(Node*n){ return n? 1+max(depth(n->l),depth(n->r)):0; }
+extern "C" __global__ void tree(Node*n,int*o){ o[threadIdx.x]=depth(n); auto f=[=](int k){return k*o[0];}; o[1]=f(3); Node*x=new Node(); x->v=3; o[2]=x->v; delete x; printf("%s %p %lld %5.3f\n","x",o,1ll,2.0); }
+__device__ __managed__ int managed_v; __device__ volatile int vol; __shared__ int sh_global[32];
+__device__ __noinline__ void usesh(int i){ sh_global[i]=i; }
+extern "C" __global__ void shg(int*o){ usesh(threadIdx.x); __syncthreads(); o[threadIdx.x]=sh_global[31-threadIdx.x]+managed_v+vol; }
+extern "C" __global__ void __launch_bounds__(256,2) __cluster_dims__(1,1,1) lb(int*o){ o[0]=1; }

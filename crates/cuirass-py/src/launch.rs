@@ -1,0 +1,95 @@
+//! `launch()`: runs a kernel on a stream.
+#![allow(unsafe_code)]
+
+use crate::argument::{Parameter, Value, value_of};
+use crate::config::LaunchConfig;
+use crate::error::{ask, run};
+use crate::kernel::Kernel;
+use crate::stream;
+use cuirass::Argument;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use smallvec::SmallVec;
+
+/// The arguments, for the time that the interpreter is released.
+struct Arguments<'a>(SmallVec<[Argument<'a>; 16]>);
+
+// SAFETY: [launch-arguments] they point to bytes that this thread holds until the launch has returned; the closure
+// that uses them runs on this very thread.
+unsafe impl Send for Arguments<'_> {}
+
+impl<'a> Arguments<'a> {
+    /// All of them: a method, so that a closure takes the whole.
+    fn all(&self) -> &[Argument<'a>] {
+        &self.0
+    }
+}
+
+/// Runs a kernel on a stream (``cuLaunchKernelEx``).
+///
+/// Parameters
+/// ----------
+/// stream : Stream or object with ``__cuda_stream__``
+///     The stream.
+/// config : LaunchConfig
+///     The shape of the grid.
+/// kernel : Kernel
+///     The kernel.
+/// *kernel_args
+///     What it takes. A ``Buffer``, or an object with a ``handle``, is its address. An ``int`` has the size of the
+///     kernel's parameter, and must fit. A ``float`` is a double, or a float where the parameter has 4 bytes. A
+///     ``bool`` has 1 byte, a ``complex`` 16 (8 where the parameter has 8), ``None`` is a null pointer. NumPy scalars
+///     and records, and ctypes scalars and structures, are passed bit for bit.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the number of the arguments or the size of one is not the kernel's: nothing is launched.
+/// OverflowError
+///     If an ``int`` does not fit in its parameter: nothing is launched.
+/// TypeError
+///     If an argument is of a type that a kernel cannot be given.
+/// CUDAError
+///     What the driver answers, an earlier kernel's fault among it.
+///
+/// Notes
+/// -----
+/// With a driver older than CUDA 12.4, which does not tell the parameters' sizes, nothing is checked: an ``int`` is
+/// then passed in 8 bytes and a ``float`` as a double.
+#[pyfunction]
+#[pyo3(signature = (stream, config, kernel, *kernel_args))]
+pub fn launch(
+    py: Python<'_>,
+    stream: &Bound<'_, PyAny>,
+    config: &Bound<'_, PyAny>,
+    kernel: &Bound<'_, PyAny>,
+    kernel_args: &Bound<'_, PyTuple>,
+) -> PyResult<()> {
+    let stream = stream::argument(stream)?;
+    let config = match config.cast::<LaunchConfig>() {
+        Ok(config) => config.get().get(),
+        Err(_other) => return Err(not_a("config", "LaunchConfig", config)),
+    };
+    let Ok(kernel) = kernel.cast::<Kernel>() else { return Err(not_a("kernel", "Kernel", kernel)) };
+    let kernel = kernel.get().kernel();
+    let sizes = ask(py, || kernel.parameters_on(&stream))?;
+    let mut values: SmallVec<[Value; 16]> = SmallVec::new();
+    for (index, object) in kernel_args.iter_borrowed().enumerate() {
+        let size = sizes.and_then(|sizes| sizes.get(index)).map(|parameter| parameter.size);
+        values.push(value_of(&object, Parameter { kernel, index, size })?);
+    }
+    let arguments = Arguments(values.iter().map(|value| Argument::bytes(value.bytes())).collect());
+    // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
+    // ordered is what the caller of a kernel promises, in Python too.
+    let stream: &cuirass::Stream = &stream;
+    run(py, move || unsafe { cuirass::launch(stream, &config, kernel, arguments.all()) })
+}
+
+#[cold]
+fn not_a(name: &str, class: &str, object: &Bound<'_, PyAny>) -> PyErr {
+    match object.get_type().name() {
+        Ok(kind) => PyTypeError::new_err(format!("{name} must be a {class}, not {kind}")),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,10 @@
+//! Memory: buffers, where they come from, and copies.
+
+pub mod buffer;
+pub mod copy;
+pub mod pinned;
+pub mod pool;
+pub mod resource;
+pub mod user;
+
+pub use buffer::Buffer;

@@ -1,0 +1,120 @@
+//! `MemoryResource`: what memory resources have in common; users make subclasses of it in Python.
+
+use crate::error::closed;
+use crate::memory::buffer::Buffer;
+use crate::memory::pool::DeviceMemoryResource;
+use crate::slot::{Share, Slot, Use};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// Where memory comes from.
+///
+/// A subclass written in Python has ``allocate(size, *, stream)``, which returns ``Buffer.from_handle(ptr, size,
+/// mr=self, stream=stream)``, and ``deallocate(ptr, size, *, stream)``, which is called exactly once for each such
+/// buffer. What it raises when a buffer is collected becomes a ``CUDAWarning``; when a buffer is closed, it is raised.
+#[pyclass(frozen, subclass, module = "cuirass", name = "MemoryResource")]
+pub struct MemoryResource;
+
+#[pymethods]
+impl MemoryResource {
+    /// Subclasses have arguments of their own.
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "()")]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> MemoryResource {
+        MemoryResource
+    }
+
+    /// Memory of ``size`` bytes, usable in the stream's order. Subclasses have it.
+    #[pyo3(signature = (size, *, stream))]
+    fn allocate(&self, size: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _unused = (size, stream);
+        Err(abstract_member("allocate()"))
+    }
+
+    /// Takes memory back, in the stream's order. Subclasses have it.
+    #[pyo3(signature = (ptr, size, *, stream))]
+    fn deallocate(&self, ptr: &Bound<'_, PyAny>, size: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let _unused = (ptr, size, stream);
+        Err(abstract_member("deallocate()"))
+    }
+
+    /// Whether kernels can use its memory. Subclasses have it.
+    #[getter]
+    fn is_device_accessible(&self) -> PyResult<bool> {
+        Err(abstract_member("is_device_accessible"))
+    }
+
+    /// Whether the host can use its memory. Subclasses have it.
+    #[getter]
+    fn is_host_accessible(&self) -> PyResult<bool> {
+        Err(abstract_member("is_host_accessible"))
+    }
+
+    /// Whether its memory is managed: moved between device and host by the driver.
+    #[getter]
+    fn is_managed(&self) -> bool {
+        false
+    }
+
+    /// The ordinal of the device that its memory is on; -1 for host memory. Subclasses have it.
+    #[getter]
+    fn device_id(&self) -> PyResult<i32> {
+        Err(abstract_member("device_id"))
+    }
+}
+
+fn abstract_member(name: &str) -> PyErr {
+    PyTypeError::new_err(format!("a MemoryResource has no {name} of its own: its subclass must have it"))
+}
+
+/// Whether an object is a memory resource.
+pub fn is_resource(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<MemoryResource>()
+}
+
+/// Memory of a resource, whichever it is.
+#[inline]
+pub fn allocate<'py>(
+    py: Python<'py>,
+    resource: &Bound<'py, PyAny>,
+    size: &Bound<'py, PyAny>,
+    stream: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Ok(pool) = resource.cast_exact::<DeviceMemoryResource>() {
+        return Ok(Bound::new(py, DeviceMemoryResource::allocate_ours(pool, py, size, stream)?)?.into_any());
+    }
+    let keywords = PyDict::new(py);
+    keywords.set_item("stream", stream)?;
+    resource.call_method("allocate", (size,), Some(&keywords))
+}
+
+/// A number of bytes.
+#[inline]
+pub fn size_of(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    object.extract::<usize>().map_err(|error| {
+        let py = object.py();
+        if error.is_instance_of::<PyTypeError>(py) {
+            return error;
+        }
+        let wrong = PyValueError::new_err("size must not be negative, and fit in the address space");
+        wrong.set_cause(py, Some(error));
+        wrong
+    })
+}
+
+/// Whether a Python subclass has a `deallocate` of its own, which must then be called.
+pub fn overrides_deallocate(object: &Bound<'_, PyAny>, ours: &Bound<'_, pyo3::types::PyType>) -> PyResult<bool> {
+    let class = object.get_type();
+    Ok(!class.is(ours) && !class.getattr("deallocate")?.is(&ours.getattr("deallocate")?))
+}
+
+/// A use of a resource's pool.
+pub fn enter<T: Share>(slot: &Slot<T>) -> PyResult<Use<'_, T>> {
+    slot.enter().ok_or_else(|| closed("memory resource"))
+}
+
+/// A buffer of a resource whose `deallocate` a subclass overrides: the memory goes back through that.
+pub fn through_override(buffer: Buffer, resource: &Bound<'_, PyAny>, stream: cuirass::Stream) -> PyResult<Buffer> {
+    buffer.freed_by(resource, stream)
+}

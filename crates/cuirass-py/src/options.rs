@@ -1,0 +1,46 @@
+//! Options: data classes of the Python package, read here.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Options as the data class they should be: an instance, or a mapping of its fields. `None` where there are none.
+pub fn instance<'py>(options: Option<&Bound<'py, PyAny>>, class: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(options) = options.filter(|options| !options.is_none()) else { return Ok(None) };
+    let wanted = options.py().import("cuirass._options")?.getattr(class)?;
+    if options.is_instance(&wanted)? {
+        return Ok(Some(options.clone()));
+    }
+    if let Ok(fields) = options.cast::<PyDict>() {
+        return Ok(Some(wanted.call((), Some(fields))?));
+    }
+    Err(PyTypeError::new_err(format!("options must be {class}, not {}", options.get_type().name()?)))
+}
+
+/// A flag that may be `None`, which is false.
+pub fn flag(options: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    options.getattr(name)?.is_truthy()
+}
+
+/// How a stream is made.
+pub fn stream(options: Option<&Bound<'_, PyAny>>) -> PyResult<cuirass::StreamOptions> {
+    match instance(options, "StreamOptions")? {
+        None => Ok(cuirass::StreamOptions::default()),
+        Some(options) => Ok(cuirass::StreamOptions {
+            nonblocking: flag(&options, "nonblocking")?,
+            priority: options.getattr("priority")?.extract()?,
+        }),
+    }
+}
+
+/// How an event is made.
+pub fn event(options: Option<&Bound<'_, PyAny>>) -> PyResult<cuirass::EventOptions> {
+    match instance(options, "EventOptions")? {
+        None => Ok(cuirass::EventOptions::default()),
+        Some(options) => Ok(cuirass::EventOptions {
+            timing: flag(&options, "timing_enabled")?,
+            blocking_sync: flag(&options, "blocking_sync")?,
+            interprocess: flag(&options, "ipc_enabled")?,
+        }),
+    }
+}

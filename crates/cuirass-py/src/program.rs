@@ -1,0 +1,221 @@
+//! `Program`: source, compiled by NVRTC.
+
+use crate::device;
+use crate::error::{ask, closed, run};
+use crate::module::{ObjectCode, kind_of};
+use crate::options;
+use crate::slot::{Closed, Slot};
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyString};
+use std::path::PathBuf;
+use std::sync::Once;
+
+/// Source that can be compiled.
+///
+/// Parameters
+/// ----------
+/// code : str, bytes or bytearray
+///     The source.
+/// code_type : SourceCodeType or str
+///     ``"c++"``. Other kinds of source are not available yet.
+/// options : ProgramOptions, optional
+///     How it is compiled. Without an architecture it is the current device's.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the kind of source is unknown, or options contradict each other.
+/// NVRTCError
+///     If the compiler library is not found; the message says what to do.
+#[pyclass(frozen, weakref, subclass, module = "cuirass", name = "Program")]
+pub struct Program {
+    slot: Slot<cuirass::Program>,
+    source: String,
+    options: cuirass::ProgramOptions,
+}
+
+/// The source as text.
+fn text_of(code: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(text) = code.cast::<PyString>() {
+        return text.extract();
+    }
+    let bytes = match (code.cast::<PyBytes>(), code.cast::<PyByteArray>()) {
+        (Ok(bytes), _) => bytes.as_bytes().to_vec(),
+        (_, Ok(bytes)) => bytes.to_vec(),
+        _ => {
+            let kind = code.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("code must be str, bytes or bytearray, not {kind}")));
+        }
+    };
+    String::from_utf8(bytes).map_err(|error| PyValueError::new_err(format!("code must be UTF-8: {error}")))
+}
+
+/// Looks for the compiler library, once, before its first use.
+fn find_compiler(py: Python<'_>) -> PyResult<()> {
+    static ONCE: Once = Once::new();
+    if ONCE.is_completed() || cuirass::driver::loaded_compiler().is_some() {
+        return Ok(());
+    }
+    // Python code runs before the once is entered, not inside.
+    let found: Option<PathBuf> = py.import("cuirass._nvrtc")?.call_method0("find")?.extract()?;
+    ONCE.call_once(|| {
+        if let Some(path) = found {
+            cuirass::driver::set_compiler_path(path);
+        }
+    });
+    Ok(())
+}
+
+#[pymethods]
+impl Program {
+    #[new]
+    #[pyo3(signature = (code, code_type, options=None))]
+    fn new(
+        py: Python<'_>,
+        code: &Bound<'_, PyAny>,
+        code_type: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Program> {
+        match code_type.extract::<String>()?.to_lowercase().as_str() {
+            "c++" => {}
+            other @ ("ptx" | "nvvm") => {
+                let message = format!("programs of {other} are not available in this version of cuirass");
+                return Err(PyNotImplementedError::new_err(message));
+            }
+            other => return Err(PyValueError::new_err(format!("code_type must be 'c++', 'ptx' or 'nvvm', not {other:?}"))),
+        }
+        let source = text_of(code)?;
+        let given = match options::instance(options, "ProgramOptions")? {
+            Some(options) => options,
+            None => py.import("cuirass._options")?.getattr("ProgramOptions")?.call0()?,
+        };
+        let list: Vec<String> = py.import("cuirass._program_options")?.getattr("nvrtc_texts")?.call1((&given,))?.extract()?;
+        let arch = match given.getattr("arch")?.extract::<Option<String>>()? {
+            Some(_in_the_list) => None,
+            None => {
+                let device = device::current(py).and_then(|device| device::Device::cached(py, device)).inspect_err(|error| {
+                    let hint = "or say what to compile for: ProgramOptions(arch='sm_90')";
+                    // A note that cannot be added is a MemoryError; the error itself says enough.
+                    if error.value(py).call_method1("add_note", (hint,)).is_ok() {}
+                })?;
+                Some(format!("sm_{}", device.get().arch(py)?))
+            }
+        };
+        let options = cuirass::ProgramOptions {
+            name: given.getattr("name")?.extract()?,
+            arch,
+            options: list,
+            headers: Vec::new(),
+            name_expressions: Vec::new(),
+        };
+        find_compiler(py)?;
+        let program = run(py, || cuirass::Program::new(&source, &options))?;
+        Ok(Program { slot: Slot::new(program), source, options })
+    }
+
+    /// Gives the program back to the compiler (``nvrtcDestroyProgram``).
+    ///
+    /// Raises
+    /// ------
+    /// NVRTCError
+    ///     What the compiler answers.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.slot.close() {
+            Closed::Taken(program) => run(py, || program.close()),
+            Closed::InUse | Closed::Before => Ok(()),
+        }
+    }
+
+    /// Whether ``close()`` was called.
+    #[getter]
+    fn is_closed(&self) -> bool {
+        self.slot.is_closed()
+    }
+
+    /// Compiles.
+    ///
+    /// Parameters
+    /// ----------
+    /// target_type : ObjectCodeFormatType or str
+    ///     ``"ptx"``, ``"cubin"`` or ``"ltoir"``.
+    /// name_expressions : sequence of str
+    ///     Expressions whose names in the code are wanted, such as ``"scale<float>"``: ``get_kernel()`` takes them.
+    /// logs : object with ``write()``, optional
+    ///     Gets what the compiler has to say: warnings too.
+    /// cache : ProgramCacheResource, optional
+    ///     Not available yet.
+    ///
+    /// Raises
+    /// ------
+    /// NVRTCError
+    ///     If it does not compile, with the compiler's whole log.
+    /// ValueError
+    ///     If the compiler does not make that kind of code.
+    #[pyo3(signature = (target_type, name_expressions=None, logs=None, *, cache=None),
+           text_signature = "(self, target_type, name_expressions=(), logs=None, *, cache=None)")]
+    fn compile(
+        &self,
+        py: Python<'_>,
+        target_type: &Bound<'_, PyAny>,
+        name_expressions: Option<Vec<String>>,
+        logs: Option<&Bound<'_, PyAny>>,
+        cache: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<ObjectCode> {
+        if cache.is_some() {
+            return Err(PyNotImplementedError::new_err("program caches are not available in this version of cuirass"));
+        }
+        let kind = kind_of(&target_type.extract::<String>()?.to_lowercase())?;
+        let expressions = name_expressions.unwrap_or_default();
+        let compiled = if expressions.is_empty() {
+            let program = self.slot.enter().ok_or_else(|| closed("program"))?;
+            run(py, || program.compile(kind))?
+        } else {
+            // The compiler wants them before it compiles for the first time: a program of its own.
+            let _open = self.slot.enter().ok_or_else(|| closed("program"))?;
+            let options = cuirass::ProgramOptions { name_expressions: expressions, ..self.options.clone() };
+            run(py, || {
+                let program = cuirass::Program::new(&self.source, &options)?;
+                let compiled = program.compile(kind)?;
+                program.close()?;
+                Ok(compiled)
+            })?
+        };
+        if let Some(logs) = logs
+            && !compiled.log.is_empty()
+        {
+            logs.call_method1("write", (&compiled.log,))?;
+        }
+        Ok(ObjectCode::of(compiled.code))
+    }
+
+    /// What became of the precompiled header: ``None`` where none was asked for.
+    #[getter]
+    fn pch_status(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    /// What compiles it.
+    #[getter]
+    fn backend<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("cuirass.typing")?.getattr("CompilerBackendType")?.getattr("NVRTC")
+    }
+
+    /// The compiler's ``nvrtcProgram``, as a ``cuda.bindings.nvrtc`` object where that package is loaded, else a
+    /// number.
+    #[getter]
+    fn handle(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let program = self.slot.enter().ok_or_else(|| closed("program"))?;
+        let raw = ask(py, || Ok(program.as_raw().addr()))?;
+        let loaded = py.import("sys")?.getattr("modules")?.get_item("cuda.bindings.nvrtc");
+        match loaded.and_then(|nvrtc| nvrtc.getattr("nvrtcProgram")?.call1((raw,))) {
+            Ok(object) => Ok(object.unbind()),
+            Err(_not_loaded) => Ok(raw.into_pyobject(py)?.into_any().unbind()),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let name = self.options.name.as_deref().unwrap_or("default_program");
+        if self.slot.is_closed() { format!("<Program {name} closed>") } else { format!("<Program {name}>") }
+    }
+}

@@ -1,0 +1,109 @@
+//! Reports as Python's warnings: what could not be raised to anybody.
+#![allow(unsafe_code)]
+
+use cuirass::Report;
+use pyo3::prelude::*;
+use pyo3::{ffi, types::PyModule};
+use std::ffi::CString;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Closed by the exit hook: from then on destructors touch no Python object.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether Python may still be used by a destructor or a callback.
+pub fn python_is_usable() -> bool {
+    !CLOSED.load(Ordering::Acquire)
+}
+
+/// Runs when the interpreter begins to end. What still waits to be released is reported first.
+#[pyfunction]
+pub fn _at_exit(py: Python<'_>) {
+    py.detach(cuirass::report_left_at_exit);
+    CLOSED.store(true, Ordering::Release);
+}
+
+/// Installs the reporter and the exit hook.
+pub fn install(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    cuirass::set_reporter(Some(Arc::new(report)));
+    let hook = pyo3::wrap_pyfunction!(_at_exit, module)?;
+    module.py().import("atexit")?.call_method1("register", (hook,))?;
+    Ok(())
+}
+
+/// May run user code: warning filters, `showwarning`, `sys.unraisablehook`.
+fn report(report: &Report) {
+    let text = report.to_string();
+    if python_is_usable() && Python::try_attach(|py| warn(py, &text)).is_some() {
+        return;
+    }
+    let mut stderr = std::io::stderr().lock();
+    // A stderr that cannot be written to leaves nowhere to turn.
+    if writeln!(stderr, "CUDAWarning: {text}").is_ok() && stderr.flush().is_ok() {}
+}
+
+/// Runs code with the exception that is on its way, if one is, put aside.
+pub fn with_exception_aside<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
+    let _py = py;
+    let (mut class, mut value, mut traceback) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: [interpreter] attached; the three are given back below, or are all null.
+    unsafe { ffi::PyErr_Fetch(&raw mut class, &raw mut value, &raw mut traceback) };
+    let result = code();
+    // SAFETY: [interpreter] as above.
+    unsafe { ffi::PyErr_Restore(class, value, traceback) };
+    result
+}
+
+/// One `CUDAWarning`. It has no registry: a second failure from the same line is a second warning.
+pub fn warn(py: Python<'_>, text: &str) {
+    with_exception_aside(py, || {
+        if let Err(escalated) = warn_explicit(py, text) {
+            escalated.write_unraisable(py, None);
+        }
+    });
+}
+
+fn warn_explicit(py: Python<'_>, text: &str) -> PyResult<()> {
+    let category = py.import("cuirass._error")?.getattr("CUDAWarning")?;
+    let message = CString::new(text.replace('\0', "\u{fffd}"))?;
+    let (file, line) = place(py);
+    // SAFETY: [interpreter] attached; the texts and the class live until the call returns.
+    let answer = unsafe {
+        ffi::PyErr_WarnExplicit(
+            category.as_ptr(),
+            message.as_ptr(),
+            file.as_ptr(),
+            line,
+            c"cuirass".as_ptr(),
+            std::ptr::null_mut(),
+        )
+    };
+    if answer == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
+}
+
+/// The line of Python that is running; where none is, a name that says so.
+fn place(py: Python<'_>) -> (CString, i32) {
+    let nowhere = || (CString::from(c"<cuirass>"), 0);
+    // SAFETY: [interpreter] attached; the frame is borrowed, the code object is a new reference.
+    let (code, line) = unsafe {
+        let frame = ffi::PyEval_GetFrame();
+        if frame.is_null() {
+            return nowhere();
+        }
+        let line = ffi::PyFrame_GetLineNumber(frame);
+        (Bound::from_owned_ptr_or_opt(py, ffi::PyFrame_GetCode(frame).cast()), line)
+    };
+    let file = code.and_then(|code| code.getattr("co_filename").ok()?.extract::<String>().ok());
+    match file.and_then(|file| CString::new(file).ok()) {
+        Some(file) => (file, line),
+        None => nowhere(),
+    }
+}
+
+/// Lets a test make a report.
+#[pyfunction]
+pub fn _report(py: Python<'_>, text: &str, doing: &str) {
+    let failure = cuirass_fault::Failure::misuse(cuirass_fault::Misuse::State, text);
+    py.detach(|| failure.report(doing));
+}

@@ -1,0 +1,175 @@
+//! A share that can be given up while others are using it: what `close()` of every class rests on.
+#![allow(unsafe_code)]
+
+use pyo3::Python;
+use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Set by [`Slot::close`]: nobody enters any more.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+/// Set by whoever takes the value out; once.
+const TAKEN: usize = 1 << (usize::BITS - 2);
+
+/// What a slot holds, and how it is dropped where nobody is left to be told of a failure.
+pub trait Share: Send + Sync + Sized {
+    /// Drops it: a failure is reported. The thread is attached to the interpreter.
+    fn drop_share(self);
+}
+
+impl Share for cuirass::Event {
+    fn drop_share(self) {
+        // An event is destroyed at once, without a wait.
+    }
+}
+
+impl Share for cuirass::Stream {
+    fn drop_share(self) {
+        drop_detached(self);
+    }
+}
+
+impl Share for cuirass::Context {
+    fn drop_share(self) {
+        drop_detached(self);
+    }
+}
+
+impl Share for cuirass::memory::DeviceMemoryResource {
+    fn drop_share(self) {
+        drop_detached(self);
+    }
+}
+
+impl Share for cuirass::Program {
+    fn drop_share(self) {
+        drop_detached(self);
+    }
+}
+
+/// Drops what may wait for the driver, with the interpreter released.
+pub fn drop_detached<T: Send>(value: T) {
+    let mut value = Some(value);
+    let detached = Python::try_attach(|py| {
+        let value = value.take();
+        py.detach(move || drop(value));
+    });
+    if detached.is_none() {
+        drop(value);
+    }
+}
+
+/// A value, with a count of who is using it now. A use costs two atomic operations and no lock.
+///
+/// `close()` stops new uses. Whoever brings the count to zero after that takes the value out: the closer itself where
+/// nobody is using it, so that it can return what the driver says; else the last user, who drops it, so that a
+/// failure is reported.
+pub struct Slot<T: Share> {
+    state: AtomicUsize,
+    value: UnsafeCell<ManuallyDrop<T>>,
+}
+
+// SAFETY: [slot-share] users share the value (`T: Sync`), and one of them may end up with it (`T: Send`).
+unsafe impl<T: Share> Sync for Slot<T> {}
+
+/// What a close came to.
+pub enum Closed<T> {
+    /// Nobody was using it: the value is the closer's, to be closed.
+    Taken(T),
+    /// Somebody is using it, who will drop it.
+    InUse,
+    /// It was closed before.
+    Before,
+}
+
+impl<T: Share> Slot<T> {
+    /// An open slot.
+    pub fn new(value: T) -> Slot<T> {
+        Slot { state: AtomicUsize::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
+    }
+
+    /// Whether `close()` was called.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.state.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// The value for as long as the result lives; `None` once it is closed.
+    #[inline]
+    pub fn enter(&self) -> Option<Use<'_, T>> {
+        self.enter_until_left().then(|| Use(self))
+    }
+
+    /// As [`enter`](Slot::enter), for a use that no Rust scope bounds: true says that [`leave`](Slot::leave) must be
+    /// called once.
+    #[inline]
+    pub fn enter_until_left(&self) -> bool {
+        if self.state.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    /// Ends a use.
+    #[inline]
+    pub fn leave(&self) {
+        if self.state.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
+            self.drop_as_last_user();
+        }
+    }
+
+    #[cold]
+    fn drop_as_last_user(&self) {
+        if let Some(value) = self.take_if_unused() {
+            value.drop_share();
+        }
+    }
+
+    /// Stops new uses.
+    pub fn close(&self) -> Closed<T> {
+        if self.state.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
+            return Closed::Before;
+        }
+        self.take_if_unused().map_or(Closed::InUse, Closed::Taken)
+    }
+
+    /// The value, if it is closed, nobody uses it, and nobody took it before.
+    fn take_if_unused(&self) -> Option<T> {
+        self.state.compare_exchange(CLOSED, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        // SAFETY: [slot-share] closed and unused: nobody has a reference and nobody gets one; TAKEN was set here, so
+        // that nobody else takes it.
+        Some(unsafe { ManuallyDrop::take(&mut *self.value.get()) })
+    }
+}
+
+impl<T: Share> Drop for Slot<T> {
+    fn drop(&mut self) {
+        if *self.state.get_mut() & TAKEN == 0 {
+            // SAFETY: [slot-share] it was not taken, and `&mut self` says that nobody uses it.
+            let value = unsafe { ManuallyDrop::take(self.value.get_mut()) };
+            value.drop_share();
+        }
+    }
+}
+
+/// A use of a slot's value.
+pub struct Use<'a, T: Share>(&'a Slot<T>);
+
+impl<T: Share> Deref for Use<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: [slot-share] this use is counted, so that the value is there.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T: Share> Drop for Use<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}

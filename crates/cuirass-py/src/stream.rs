@@ -1,0 +1,274 @@
+//! `Stream`: a queue of work on a device.
+#![allow(unsafe_code)]
+
+use crate::context::{Context, same};
+use crate::device::Device;
+use crate::error::{ask, closed, not_constructed, run};
+use crate::event::Event;
+use crate::handle;
+use crate::options;
+use crate::slot::{Closed, Slot, Use};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A queue of work on a device.
+///
+/// It is made by ``Device.create_stream()``. It ends with its last share: buffers that are freed in its order keep it.
+#[pyclass(frozen, weakref, subclass, module = "cuirass", name = "Stream")]
+pub struct Stream {
+    slot: Slot<cuirass::Stream>,
+    raw: u64,
+}
+
+impl Stream {
+    pub fn of(stream: cuirass::Stream) -> Stream {
+        let raw = stream.as_raw().addr() as u64;
+        Stream { slot: Slot::new(stream), raw }
+    }
+
+    #[inline]
+    pub fn enter(&self) -> PyResult<Use<'_, cuirass::Stream>> {
+        self.slot.enter().ok_or_else(|| closed("stream"))
+    }
+}
+
+/// A stream that is an argument: one of ours, used where it is, or another library's, wrapped for the call.
+pub enum Argument<'a> {
+    Ours(Use<'a, cuirass::Stream>),
+    Foreign(cuirass::Stream),
+}
+
+impl Deref for Argument<'_> {
+    type Target = cuirass::Stream;
+
+    #[inline]
+    fn deref(&self) -> &cuirass::Stream {
+        match self {
+            Argument::Ours(stream) => stream,
+            Argument::Foreign(stream) => stream,
+        }
+    }
+}
+
+/// What an argument named `stream` may be: a `Stream`, or anything with `__cuda_stream__`.
+#[inline]
+pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
+    match object.cast::<Stream>() {
+        Ok(stream) => Ok(Argument::Ours(stream.get().enter()?)),
+        Err(_other) => foreign(object).map(Argument::Foreign),
+    }
+}
+
+/// Another library's object, kept alive by the shares of its stream.
+struct Owner(#[expect(dead_code, reason = "held, not read")] Py<PyAny>);
+
+#[cold]
+pub fn foreign(object: &Bound<'_, PyAny>) -> PyResult<cuirass::Stream> {
+    let Some(protocol) = object.getattr_opt("__cuda_stream__")? else {
+        let kind = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("stream must be a Stream or have __cuda_stream__(), {kind} has not")));
+    };
+    // Early implementers made it an attribute.
+    let answer = if protocol.is_callable() { protocol.call0()? } else { protocol };
+    let pair = answer.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|error| {
+        let wrong = PyRuntimeError::new_err("__cuda_stream__() must return a pair: the protocol's version and the handle");
+        wrong.set_cause(object.py(), Some(error));
+        wrong
+    })?;
+    let version = handle::take(&pair.0, "the version of __cuda_stream__")?;
+    if version != 0 {
+        return Err(PyRuntimeError::new_err(format!("__cuda_stream__() is of version {version}; only 0 is known")));
+    }
+    let raw = handle::take(&pair.1, "the handle of __cuda_stream__")?;
+    let owner: Arc<dyn Any + Send + Sync> = Arc::new(Owner(object.clone().unbind()));
+    // SAFETY: [foreign-stream] the object says that this is its stream, which lives as long as the object, which is
+    // kept.
+    Ok(unsafe { cuirass::Stream::borrow_raw(pointer(raw), Some(owner)) })
+}
+
+fn pointer(raw: u64) -> cuirass::raw::CUstream {
+    std::ptr::without_provenance_mut(usize::try_from(raw).unwrap_or(0))
+}
+
+#[pymethods]
+impl Stream {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Stream> {
+        not_constructed("Stream", "Device.create_stream() or Stream.from_handle()")
+    }
+
+    /// Gives up this object's share. If it is the last one the stream is destroyed (``cuStreamDestroy``); work that is
+    /// on it goes on. The two default streams are not closed.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the stream is being captured.
+    /// CUDAError
+    ///     If the stream was destroyed here and the driver refused; it is spent all the same.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.raw <= 2 {
+            return Ok(());
+        }
+        match self.slot.close() {
+            Closed::Taken(stream) => run(py, || stream.close()),
+            Closed::InUse | Closed::Before => Ok(()),
+        }
+    }
+
+    /// Whether ``close()`` was called.
+    #[getter]
+    fn is_closed(&self) -> bool {
+        self.slot.is_closed()
+    }
+
+    /// The stream for other libraries: the protocol's version, 0, and the handle as a number.
+    fn __cuda_stream__(&self) -> PyResult<(u32, u64)> {
+        let stream = self.enter()?;
+        Ok((0, stream.as_raw().addr() as u64))
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.raw
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
+        other.cast::<Stream>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot))
+    }
+
+    /// The driver's ``CUstream``, as a ``cuda.bindings.driver`` object where that package is there, else a number; 0
+    /// once it is closed.
+    #[getter]
+    fn handle(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        handle::give(py, "CUstream", if self.slot.is_closed() { 0 } else { self.raw })
+    }
+
+    /// Whether it takes no part in the implicit order of the legacy default stream (``cuStreamGetFlags``).
+    #[getter]
+    fn is_nonblocking(&self, py: Python<'_>) -> PyResult<bool> {
+        let stream = self.enter()?;
+        ask(py, || stream.is_nonblocking())
+    }
+
+    /// Its priority (``cuStreamGetPriority``): a lower number goes first.
+    #[getter]
+    fn priority(&self, py: Python<'_>) -> PyResult<i32> {
+        let stream = self.enter()?;
+        ask(py, || stream.priority())
+    }
+
+    /// Waits for all its work (``cuStreamSynchronize``).
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     What the driver answers, an earlier kernel's fault among it.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let stream = self.enter()?;
+        run(py, || stream.synchronize())
+    }
+
+    /// Puts an event behind the work that is on the stream now (``cuEventRecord``).
+    ///
+    /// Parameters
+    /// ----------
+    /// event : Event, optional
+    ///     The event; without it, a new one of this stream's context.
+    /// options : EventOptions, optional
+    ///     How the new event is made.
+    ///
+    /// Returns
+    /// -------
+    /// Event
+    ///     The event that was recorded.
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     What the driver answers: ``CUDA_ERROR_INVALID_HANDLE`` when the event is of another context.
+    #[pyo3(signature = (event=None, options=None))]
+    fn record<'py>(
+        &self,
+        py: Python<'py>,
+        event: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let stream = self.enter()?;
+        match event {
+            Some(object) => {
+                let event = event_of(object)?.enter()?;
+                run(py, || stream.record(&event))?;
+                Ok(object.clone())
+            }
+            None => {
+                let options = options::event(options)?;
+                let made = Event::of(run(py, || stream.record_new(&options))?);
+                Ok(Bound::new(py, made)?.into_any())
+            }
+        }
+    }
+
+    /// What comes later on this stream waits for an event's last record, or for the work that is on another stream
+    /// now (``cuStreamWaitEvent``). The host does not wait.
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     What the driver answers.
+    fn wait(&self, py: Python<'_>, event_or_stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let stream = self.enter()?;
+        if let Ok(event) = event_or_stream.cast::<Event>() {
+            let event = event.get().enter()?;
+            return run(py, || stream.wait(&event));
+        }
+        let other = argument(event_or_stream)?;
+        run(py, || stream.wait_for_stream(&other))
+    }
+
+    /// The device that it is on.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyResult<Py<Device>> {
+        let stream = self.enter()?;
+        let device = ask(py, || stream.device())?;
+        Device::cached(py, device)
+    }
+
+    /// The context that it belongs to; for a default stream, the current one.
+    #[getter]
+    fn context(&self, py: Python<'_>) -> PyResult<Context> {
+        let stream = self.enter()?;
+        Ok(Context::of(ask(py, || stream.context())?))
+    }
+
+    /// A stream of another library's, by its handle. It is not destroyed here, and must outlive this object.
+    ///
+    /// Parameters
+    /// ----------
+    /// handle : int or CUstream
+    ///     The handle.
+    #[staticmethod]
+    fn from_handle(handle: &Bound<'_, PyAny>) -> PyResult<Stream> {
+        let raw = handle::take_or_null(handle, "handle")?;
+        // SAFETY: [foreign-stream] the caller's promise.
+        Ok(Stream::of(unsafe { cuirass::Stream::borrow_raw(pointer(raw), None) }))
+    }
+
+    fn __repr__(&self) -> String {
+        if self.slot.is_closed() { "<Stream closed>".to_owned() } else { format!("<Stream handle={:#x}>", self.raw) }
+    }
+}
+
+fn event_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<&'a Event> {
+    match object.cast::<Event>() {
+        Ok(event) => Ok(event.get()),
+        Err(_other) => {
+            let kind = object.get_type().name()?;
+            Err(PyTypeError::new_err(format!("event must be an Event, not {kind}")))
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The driver as the sweep itself uses it: past the resources that it tests, and unseen by its own instrument.
+
+use crate::instrument::unseen;
+use crate::ledger::{Entry, Handle};
+use cuirass_call::sys::cuda::CUstreamCaptureMode;
+use cuirass_call::{context, driver, event, graph, memory, module, program, stream};
+use cuirass_fault::Failure;
+
+/// What is current on this thread.
+pub fn current() -> u64 {
+    unseen(context::ctx_get_current).map_or_else(
+        |failure| {
+            failure.answered();
+            u64::MAX
+        },
+        |context| context.addr() as u64,
+    )
+}
+
+/// Makes a context current on this thread; 0 makes none current.
+///
+/// # Errors
+/// What the driver answers.
+pub fn set_current(context: u64) -> Result<(), String> {
+    unseen(|| context::ctx_set_current(pointer(context))).map_err(text)
+}
+
+/// This thread's capture mode.
+///
+/// # Errors
+/// What the driver answers.
+pub fn capture_mode() -> Result<u32, String> {
+    let mode = exchange(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
+    exchange(mode)?;
+    Ok(mode.0)
+}
+
+/// Sets this thread's capture mode.
+///
+/// # Errors
+/// What the driver answers.
+pub fn set_capture_mode(mode: u32) -> Result<(), String> {
+    exchange(CUstreamCaptureMode(mode)).map(|_before| ())
+}
+
+fn exchange(mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode, String> {
+    unseen(|| driver::thread_exchange_stream_capture_mode(mode)).map_err(text)
+}
+
+/// Gives back what a run has rightly left: what the driver refused to take, and what the program could not know of.
+///
+/// # Errors
+/// What the driver answers.
+pub fn put_away((kind, value): Handle, entry: &Entry, elsewhere: u64) -> Result<(), String> {
+    let put_away = || match kind {
+        "stream" => stream::destroy(pointer(value)),
+        "event" => event::destroy(pointer(value)),
+        "context" => context::ctx_destroy(pointer(value)),
+        "primary_context" => context::device_primary_ctx_release(i32::try_from(value).unwrap_or(-1)),
+        "pool" => memory::pool::destroy(pointer(value)),
+        "memory" => memory::buffer::free(value),
+        "pinned_memory" => memory::pinned::free_host(pointer(value)),
+        "library" => module::library_unload(pointer(value)),
+        "program" => program::destroy_program(pointer(value)),
+        "graph" => graph::definition::destroy(pointer(value)),
+        "capture" => match graph::builder::stream_end_capture(pointer(value)) {
+            Ok(graph) if graph.is_null() => Ok(()),
+            Ok(graph) => graph::definition::destroy(graph),
+            Err(failure) => Err(failure),
+        },
+        "graph_exec" => graph::exec::destroy(pointer(value)),
+        _ => Ok(()),
+    };
+    // Some of them want to be given back where they were made: where that was current, or in the context that the
+    // sweep's objects are of.
+    let before = current();
+    let mut result = Err(String::new());
+    for context in [entry.context, elsewhere] {
+        if result.is_err() && set_current(context).is_ok() {
+            result = unseen(put_away).map_err(text);
+        }
+    }
+    set_current(before)?;
+    result
+}
+
+fn pointer<T>(value: u64) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(value).unwrap_or(0))
+}
+
+fn text(failure: Failure) -> String {
+    failure.raise().to_string()
+}

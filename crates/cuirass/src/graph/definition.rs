@@ -1,0 +1,209 @@
+//! Graphs that are not executable: what a capture made. Read-only.
+
+use crate::context::Context;
+use crate::graph::builder::{Body, GraphBuilder, state};
+use crate::graph::exec::Graph;
+use crate::graph::options::{GraphCompleteOptions, GraphDebugPrintOptions};
+use crate::graph::recording::{Attachment, Attachments};
+use crate::{Outcome, Result, deferred};
+use cuirass_call::graph::{builder as capture, definition as call, node as node_call};
+use cuirass_call::owner::{Kind, Owned};
+use cuirass_call::sys::cuda::{CUgraph, CUgraphNode, CUgraphNodeType};
+use cuirass_fault::{Failure, Misuse};
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A graph: nodes, and which of them wait for which. Clones are the same graph.
+#[derive(Clone)]
+pub struct GraphDefinition(Arc<Inner>);
+
+struct Inner {
+    // Dropped in this order: the graph before what it refers to.
+    graph: Source,
+    context: Context,
+    attachments: Arc<Attachments>,
+}
+
+enum Source {
+    Captured(Owned<GraphKind>),
+    /// It belongs to a conditional node.
+    Body(Body),
+}
+
+struct GraphKind;
+
+impl Kind for GraphKind {
+    const NAME: &'static str = "a graph";
+    type Raw = CUgraph;
+    type Parent = ();
+
+    fn release(graph: CUgraph, (): ()) -> Outcome<()> {
+        // Measured: it invalidates no capture.
+        call::destroy(graph)
+    }
+}
+
+/// A node's kind: the driver's numbers, by the driver's names.
+pub type NodeKind = CUgraphNodeType;
+
+/// A node of a graph: a token that is good as long as the graph is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphNode {
+    /// The handle, as a number.
+    raw: usize,
+    kind: NodeKind,
+}
+
+
+impl GraphNode {
+    /// The driver's handle.
+    pub fn as_raw(&self) -> CUgraphNode {
+        std::ptr::with_exposed_provenance_mut(self.raw)
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> NodeKind {
+        self.kind
+    }
+}
+
+impl GraphDefinition {
+    pub(crate) fn captured(graph: CUgraph, context: Context, attachments: Arc<Attachments>) -> GraphDefinition {
+        GraphDefinition(Arc::new(Inner { graph: Source::Captured(Owned::new(graph, ())), context, attachments }))
+    }
+
+    pub(crate) fn body(body: Body) -> GraphDefinition {
+        let (context, attachments) = (body.of.context.clone(), body.of.attachments.clone());
+        GraphDefinition(Arc::new(Inner { graph: Source::Body(body), context, attachments }))
+    }
+
+    /// The driver's handle.
+    pub fn as_raw(&self) -> CUgraph {
+        match &self.0.graph {
+            Source::Captured(owned) => owned.raw(),
+            Source::Body(body) => body.graph.0,
+        }
+    }
+
+    /// Whether it is there: the body of a conditional node is not once the capture that it was part of has failed.
+    pub fn is_valid(&self) -> bool {
+        match &self.0.graph {
+            Source::Captured(_) => true,
+            Source::Body(body) => body.of.has_graph(),
+        }
+    }
+
+    pub(crate) fn alive(&self) -> Outcome<CUgraph> {
+        if self.is_valid() {
+            return Ok(self.as_raw());
+        }
+        Err(state("the capture that this conditional body was part of ended without a graph"))
+    }
+
+    /// Whether it is the body of a conditional node.
+    pub fn is_body(&self) -> bool {
+        matches!(self.0.graph, Source::Body(_))
+    }
+
+    pub(crate) fn attachments(&self) -> &Arc<Attachments> {
+        &self.0.attachments
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Its nodes.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn nodes(&self) -> Result<Vec<GraphNode>> {
+        Ok(nodes_of(self.alive()?)?)
+    }
+
+    /// Pairs of nodes of which the second waits for the first.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn edges(&self) -> Result<Vec<(GraphNode, GraphNode)>> {
+        let graph = self.alive()?;
+        let nodes = nodes_of(graph)?;
+        let find = |raw: CUgraphNode| nodes.iter().copied().find(|node| node.raw == raw.expose_provenance());
+        let edges = call::get_edges(graph)?;
+        Ok(edges.into_iter().filter_map(|(from, to)| Some((find(from)?, find(to)?))).collect())
+    }
+
+    /// `cuGraphInstantiateWithParams`: makes it executable.
+    ///
+    /// # Errors
+    /// What the driver answers, with its reason.
+    pub fn instantiate(&self, options: &GraphCompleteOptions) -> Result<Graph> {
+        deferred::drain_if_any();
+        if self.is_body() {
+            return Err(state("the body of a conditional node is completed with the graph that it is part of").raise());
+        }
+        Ok(Graph::create(self, options)?)
+    }
+
+    /// `cuGraphDebugDotPrint`: the driver's own picture of it, written to a file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a path with NUL in it; what the driver answers.
+    pub fn debug_dot_print(&self, path: &Path, options: GraphDebugPrintOptions) -> Result<()> {
+        let text = CString::new(path.as_os_str().as_encoded_bytes())
+            .map_err(|_nul| Failure::misuse(Misuse::Value, "a path has no NUL in it"))?;
+        Ok(call::debug_dot_print(self.alive()?, &text, options.flags())?)
+    }
+
+    /// Gives up this share. If it is the last one the graph is destroyed, and the driver's answer returned.
+    ///
+    /// # Errors
+    /// What `cuGraphDestroy` answers.
+    pub fn close(self) -> Result<()> {
+        Ok(self.close_inner()?)
+    }
+
+    pub(crate) fn close_inner(self) -> Outcome<()> {
+        match Arc::into_inner(self.0).map(|inner| inner.graph) {
+            Some(Source::Captured(owned)) => owned.close(),
+            Some(Source::Body(_)) | None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn nodes_of(graph: CUgraph) -> Outcome<Vec<GraphNode>> {
+    let mut nodes = Vec::new();
+    for raw in node_call::get_nodes(graph)? {
+        nodes.push(GraphNode { raw: raw.expose_provenance(), kind: node_call::get_type(raw)? });
+    }
+    Ok(nodes)
+}
+
+impl GraphBuilder {
+    /// As [`embed`](GraphBuilder::embed), from a definition.
+    pub(crate) fn embed_definition(&self, child: &GraphDefinition) -> Outcome<()> {
+        let recording = self.building()?;
+        let info = self.capture_info(&recording)?;
+        let node = node_call::add_child_graph(info.graph, &info.dependencies, child.alive()?)?;
+        // The node refers to it from now on, whatever comes.
+        recording.attachments.add(Attachment::Child(child.attachments().clone()));
+        capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
+            failure.note("the child graph itself was added to the graph, and what comes later does not wait for it")
+        })
+    }
+}
+
+impl PartialEq for GraphDefinition {
+    fn eq(&self, other: &GraphDefinition) -> bool {
+        self.as_raw() == other.as_raw()
+    }
+}
+
+impl Eq for GraphDefinition {}
+
+impl std::fmt::Debug for GraphDefinition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GraphDefinition({:p})", self.as_raw())
+    }
+}

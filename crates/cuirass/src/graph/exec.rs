@@ -1,0 +1,180 @@
+//! Executable graphs.
+
+use crate::context::{Context, capture as relaxed_scope, scope};
+use crate::graph::builder::state;
+use crate::graph::definition::GraphDefinition;
+use crate::graph::launched::{self, Launched};
+use crate::graph::options::GraphCompleteOptions;
+use crate::graph::recording::{self, Attachments};
+use crate::stream::Stream;
+use crate::{Outcome, Result};
+use cuirass_call::graph::exec as call;
+use cuirass_call::owner::{Kind, Owned};
+use cuirass_call::sys::cuda::{CUgraphExec, CUgraphExecUpdateResult};
+use cuirass_fault::lock::Mutex;
+use cuirass_fault::{Cause, Facts, Failure, Library};
+use std::sync::Arc;
+
+/// A graph that can be launched. Clones are the same graph. What its work refers to is kept until the launches that
+/// are under way when it is closed are done.
+#[derive(Clone)]
+pub struct Graph(Arc<Owned<ExecKind>>);
+
+struct ExecKind;
+
+/// What an executable graph needs.
+struct Needs {
+    context: Context,
+    launched: Launched,
+    /// What its work refers to. A lock, since an update replaces it.
+    attachments: Mutex<Arc<Attachments>>,
+}
+
+impl Kind for ExecKind {
+    const NAME: &'static str = "an executable graph";
+    type Raw = CUgraphExec;
+    type Parent = Needs;
+
+    fn release(exec: CUgraphExec, needs: Needs) -> Outcome<()> {
+        // Launches that are under way go on.
+        let what = format_args!("executable graph {exec:p}");
+        let destroyed = scope::release(needs.context.as_raw(), what, || {
+            relaxed_scope::release(what, || call::destroy(exec))
+        });
+        let released = launched::release_after(needs.launched.into_streams(), needs.attachments.into_inner());
+        match (destroyed, released) {
+            (Ok(()), released) => released,
+            (Err(first), Ok(())) => Err(first),
+            (Err(first), Err(second)) => {
+                Err(second.attach_to(first, "releasing what the graph refers to failed too"))
+            }
+        }
+    }
+}
+
+impl Graph {
+    pub(crate) fn create(definition: &GraphDefinition, options: &GraphCompleteOptions) -> Outcome<Graph> {
+        let graph = definition.alive()?;
+        let context = definition.context().clone();
+        let stream = options.upload_stream.as_ref().map_or(std::ptr::null_mut(), Stream::as_raw);
+        let exec = scope::create(
+            context.as_raw(),
+            || call::instantiate(graph, options.flags(), stream),
+            |exec| relaxed_scope::relaxed(|| call::destroy(exec)),
+        )?;
+        let attachments = Mutex::new(definition.attachments().clone());
+        Ok(Graph(Arc::new(Owned::new(exec, Needs { context, launched: Launched::default(), attachments }))))
+    }
+
+    /// The driver's handle.
+    pub fn as_raw(&self) -> CUgraphExec {
+        self.0.raw()
+    }
+
+    /// `cuGraphLaunch`: runs it on a stream. Launches of one graph follow each other.
+    ///
+    /// # Errors
+    /// What the driver answers, an earlier kernel's fault among it. [`ErrorKind::State`](crate::ErrorKind::State) on a
+    /// stream that a graph builder captures, which the driver does not allow: [`embed`](crate::graph::GraphBuilder::embed)
+    /// makes a graph part of another.
+    #[inline]
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        if recording::any() {
+            refuse_in_capture(stream, "launched")?;
+        }
+        call::launch(self.0.raw(), stream.as_raw())?;
+        let needs = self.0.parent();
+        if !needs.launched.knows(stream) {
+            needs.launched.note(stream, &needs.context);
+        }
+        Ok(())
+    }
+
+    /// `cuGraphUpload`: brings it to the device ahead of its first launch.
+    ///
+    /// # Errors
+    /// As [`launch`](Graph::launch).
+    pub fn upload(&self, stream: &Stream) -> Result<()> {
+        if recording::any() {
+            refuse_in_capture(stream, "uploaded")?;
+        }
+        Ok(call::upload(self.0.raw(), stream.as_raw())?)
+    }
+
+    /// `cuGraphExecUpdate`: gives it the parameters of a graph of the same shape, for the launches from now on.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`, with the driver's reason as a note, when the shapes differ: it is then
+    /// as it was; what else the driver answers.
+    pub fn update(&self, source: &GraphDefinition) -> Result<()> {
+        let graph = source.alive()?;
+        let needs = self.0.parent();
+        let updated = scope::submit(needs.context.as_raw(), "the update", || call::update(self.0.raw(), graph))?;
+        if let Err(reason) = updated {
+            return Err(not_updated(self.0.raw(), reason).raise());
+        }
+        let before = std::mem::replace(&mut *needs.attachments.lock(), source.attachments().clone());
+        // Launches from before the update may be under way.
+        Ok(launched::release_after(needs.launched.streams(), before)?)
+    }
+
+    /// Gives up this share. If it is the last one the graph is destroyed, and the driver's answer returned. Launches
+    /// that are under way go on.
+    ///
+    /// # Errors
+    /// What the driver answers to the destruction; the handle is spent all the same.
+    pub fn close(self) -> Result<()> {
+        match Arc::into_inner(self.0) {
+            Some(owned) => Ok(owned.close()?),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn refuse_in_capture(stream: &Stream, what: &str) -> Outcome<()> {
+    if recording::of(stream).is_none() {
+        return Ok(());
+    }
+    Err(state(format!("a graph cannot be {what} on a stream that is being captured; GraphBuilder.embed() makes it part of another")))
+}
+
+fn not_updated(exec: CUgraphExec, reason: CUgraphExecUpdateResult) -> Failure {
+    use CUgraphExecUpdateResult as Reason;
+    let name = match reason {
+        Reason::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => "CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED",
+        Reason::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED => "CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED",
+        Reason::CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED => "CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED",
+        Reason::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED => "CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED",
+        Reason::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED => "CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED",
+        Reason::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE => {
+            "CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE"
+        }
+        Reason::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED => "CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED",
+        _ => "CU_GRAPH_EXEC_UPDATE_ERROR",
+    };
+    let code = cuirass_call::status::code::GRAPH_EXEC_UPDATE_FAILURE;
+    Failure::new(Facts {
+        cause: Cause::Status,
+        library: Some(Library::Driver),
+        call: "cuGraphExecUpdate_v2",
+        status: Some(cuirass_call::status::describe(Library::Driver, code)),
+        subject: format!("graph {exec:p}"),
+        log: None,
+        notes: vec![format!("the driver's reason: {name}; the graph is as it was")],
+    })
+}
+
+impl PartialEq for Graph {
+    fn eq(&self, other: &Graph) -> bool {
+        self.as_raw() == other.as_raw()
+    }
+}
+
+impl Eq for Graph {}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Graph({:p})", self.as_raw())
+    }
+}

@@ -1,0 +1,287 @@
+//! Captures in progress: which streams belong to one, and what their work refers to.
+//!
+//! While a graph builder captures, its streams are in a register. Who puts work on a stream asks [`of`]; without any
+//! capture of ours in the process that is one load. What the work refers to is attached to the capture, and so to the
+//! graph that comes of it.
+
+use crate::context::Context;
+use crate::event::Event;
+use crate::graph::definition::GraphDefinition;
+use crate::graph::options::CaptureMode;
+use crate::memory::Held;
+use crate::module::Kernel;
+use crate::stream::Stream;
+use cuirass_call::status;
+use cuirass_call::sys::cuda::CUevent;
+use cuirass_fault::lock::Mutex;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{self, ThreadId};
+
+/// Something that captured work refers to.
+pub(crate) enum Attachment {
+    /// A share of a buffer's memory.
+    Memory(#[allow(dead_code)] Arc<Held>),
+    Kernel(#[allow(dead_code)] Kernel),
+    /// What a child graph's work refers to.
+    Child(#[allow(dead_code)] Arc<Attachments>),
+    Other(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
+}
+
+/// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
+/// share it; with the last of them it is let go.
+#[derive(Default)]
+pub(crate) struct Attachments(Mutex<Vec<Attachment>>);
+
+impl Attachments {
+    pub(crate) fn add(&self, attachment: Attachment) {
+        self.0.lock().push(attachment);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// How a capture ended.
+enum Ending {
+    /// With a graph, which the bodies of its conditional nodes keep.
+    Graph(#[allow(dead_code)] GraphDefinition),
+    /// Without one.
+    Nothing,
+}
+
+/// A capture that a graph builder began; its forks share it.
+pub(crate) struct Recording {
+    pub(crate) origin: Stream,
+    pub(crate) context: Context,
+    pub(crate) mode: CaptureMode,
+    pub(crate) thread: ThreadId,
+    /// The driver's number of it.
+    pub(crate) id: u64,
+    /// The capture whose conditional node has this one's graph as a body.
+    pub(crate) parent: Option<Arc<Recording>>,
+    pub(crate) attachments: Arc<Attachments>,
+    /// Whether somebody has ended it, or is about to.
+    ended: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Streams that have joined. They are kept until the capture ends: destroying one would spoil it.
+    streams: Vec<Stream>,
+    /// Forks that were given up before they were joined.
+    lost_forks: usize,
+    bodies: Vec<Weak<Recording>>,
+    ending: Option<Ending>,
+}
+
+/// What identifies a stream: its handle, and for the per-thread default stream the thread.
+type Key = (usize, u64);
+
+struct Register {
+    streams: BTreeMap<Key, Arc<Recording>>,
+    events: BTreeMap<usize, Arc<Recording>>,
+}
+
+static REGISTER: Mutex<Register> = Mutex::new(Register { streams: BTreeMap::new(), events: BTreeMap::new() });
+/// How many streams are in the register, for those who only look.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn key(stream: &Stream) -> Key {
+    thread_local! {
+        static NUMBER: u64 = {
+            static NEXT: AtomicU64 = AtomicU64::new(1);
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        };
+    }
+    let handle = stream.as_raw().addr();
+    let thread = if handle == 2 { NUMBER.try_with(|number| *number).unwrap_or(0) } else { 0 };
+    (handle, thread)
+}
+
+/// Whether any stream is being captured by a graph builder.
+#[inline]
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// The capture that a stream takes part in, if a graph builder began it.
+#[inline]
+pub(crate) fn of(stream: &Stream) -> Option<Arc<Recording>> {
+    if any() { find(stream) } else { None }
+}
+
+#[cold]
+fn find(stream: &Stream) -> Option<Arc<Recording>> {
+    REGISTER.lock().streams.get(&key(stream)).cloned()
+}
+
+/// An event was recorded on a stream: whoever waits for it joins the stream's capture.
+#[inline]
+pub(crate) fn recorded(event: &Event, stream: &Stream) {
+    if any() {
+        note_record(event, stream);
+    }
+}
+
+#[cold]
+fn note_record(event: &Event, stream: &Stream) {
+    let at = event.as_raw().addr();
+    let before = {
+        let mut register = REGISTER.lock();
+        match register.streams.get(&key(stream)).cloned() {
+            Some(recording) => register.events.insert(at, recording),
+            None => register.events.remove(&at),
+        }
+    };
+    drop(before);
+}
+
+/// An event is about to be destroyed: its handle may come round again.
+#[inline]
+pub(crate) fn forgotten(event: CUevent) {
+    if any() {
+        let known = REGISTER.lock().events.remove(&event.addr());
+        drop(known);
+    }
+}
+
+/// A stream waits for an event: it joins the capture that the event was recorded in.
+#[inline]
+pub(crate) fn waited(stream: &Stream, event: &Event) {
+    if any() {
+        let recording = REGISTER.lock().events.get(&event.as_raw().addr()).cloned();
+        if let Some(recording) = recording {
+            recording.join(stream);
+        }
+    }
+}
+
+/// A stream waits for another one, by an event that nobody else sees.
+#[inline]
+pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
+    if let Some(recording) = of(other) {
+        recording.join(stream);
+    }
+}
+
+impl Recording {
+    /// A capture that has just begun: its stream is in the register from now on.
+    pub(crate) fn begin(
+        origin: Stream,
+        context: Context,
+        mode: CaptureMode,
+        id: u64,
+        parent: Option<Arc<Recording>>,
+    ) -> Arc<Recording> {
+        // What a body's work refers to belongs to the graph that the body is part of.
+        let attachments = parent.as_ref().map(|parent| parent.attachments.clone()).unwrap_or_default();
+        let recording = Arc::new(Recording {
+            origin,
+            context,
+            mode,
+            thread: thread::current().id(),
+            id,
+            parent,
+            attachments,
+            ended: AtomicBool::new(false),
+            state: Mutex::new(State::default()),
+        });
+        if let Some(parent) = &recording.parent {
+            let mut state = parent.state.lock();
+            state.bodies.retain(|body| body.strong_count() > 0);
+            state.bodies.push(Arc::downgrade(&recording));
+        }
+        status::capture_begun(mode.raw());
+        register(&recording.origin, &recording);
+        recording
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// True for the one who ends it.
+    pub(crate) fn claim(&self) -> bool {
+        !self.ended.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_body(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// The bodies of its conditional nodes that are being captured now.
+    pub(crate) fn live_bodies(&self) -> Vec<Arc<Recording>> {
+        let bodies: Vec<Arc<Recording>> = self.state.lock().bodies.iter().filter_map(Weak::upgrade).collect();
+        bodies.into_iter().filter(|body| !body.has_ended()).collect()
+    }
+
+    /// Adds a stream that has joined, and keeps it until the capture ends.
+    fn join(self: &Arc<Recording>, stream: &Stream) {
+        if self.has_ended() || stream == &self.origin {
+            return;
+        }
+        if register(stream, self) {
+            self.state.lock().streams.push(stream.clone());
+        }
+    }
+
+    /// Adds a stream to those that are kept until the capture ends.
+    pub(crate) fn keep(self: &Arc<Recording>, stream: &Stream) {
+        self.join(stream);
+    }
+
+    /// A fork was given up before it was joined.
+    pub(crate) fn lose_fork(&self) {
+        self.state.lock().lost_forks += 1;
+    }
+
+    pub(crate) fn lost_forks(&self) -> usize {
+        self.state.lock().lost_forks
+    }
+
+    /// Takes its streams and events out of the register; they are returned to be let go, now that it has ended.
+    pub(crate) fn leave(self: &Arc<Recording>) -> Vec<Stream> {
+        status::capture_ended(self.mode.raw());
+        let streams = std::mem::take(&mut self.state.lock().streams);
+        let mine = |other: &Arc<Recording>| Arc::ptr_eq(other, self);
+        let mut register = REGISTER.lock();
+        // What is taken out is not the last share: this is one.
+        register.streams.retain(|_, other| !mine(other));
+        register.events.retain(|_, other| !mine(other));
+        COUNT.store(register.streams.len(), Ordering::Release);
+        streams
+    }
+
+    /// Says how it ended. Bodies of conditional nodes keep the graph that they are part of.
+    pub(crate) fn set_ending(&self, graph: Option<GraphDefinition>) {
+        let ending = graph.map_or(Ending::Nothing, Ending::Graph);
+        let before = self.state.lock().ending.replace(ending);
+        drop(before);
+    }
+
+    /// Whether its graph is there: it is being captured still, or was captured whole.
+    pub(crate) fn has_graph(&self) -> bool {
+        match &self.state.lock().ending {
+            None => !self.has_ended(),
+            Some(Ending::Graph(_)) => true,
+            Some(Ending::Nothing) => false,
+        }
+    }
+}
+
+/// Whether the stream is new in the register.
+fn register(stream: &Stream, recording: &Arc<Recording>) -> bool {
+    let before = {
+        let mut register = REGISTER.lock();
+        let before = register.streams.insert(key(stream), recording.clone());
+        COUNT.store(register.streams.len(), Ordering::Release);
+        before
+    };
+    !before.is_some_and(|before| Arc::ptr_eq(&before, recording))
+}

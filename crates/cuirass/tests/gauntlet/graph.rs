@@ -1,0 +1,348 @@
+//! Graphs: capture, definitions, executable graphs, their memory.
+
+use crate::objects::{Plain, Works, buffer, device, kernel, operation, stream, taken};
+use cuirass::graph::{
+    CaptureMode, Graph, GraphBuilder, GraphCompleteOptions, GraphCondition, GraphDebugPrintOptions, GraphDefinition,
+};
+use cuirass::memory::{GraphMemoryAttribute, GraphMemoryResource, MemoryResource};
+use cuirass::{Buffer, LaunchConfig, Result, Stream, launch};
+use cuirass_testkit::operation::{Allowed, Caller, Operation};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
+const OTHERS: &str = "what the graph refers to are other objects: close() answers for its own";
+const USED: GraphMemoryAttribute = GraphMemoryAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
+
+/// A capture in progress. It ends with this, whatever became of it.
+struct Capture {
+    builder: Option<GraphBuilder>,
+    forks: Vec<GraphBuilder>,
+    buffer: Buffer,
+}
+
+impl Capture {
+    fn builder(&self) -> &GraphBuilder {
+        self.builder.as_ref().expect("a builder")
+    }
+
+    fn stream(&self) -> &Stream {
+        self.builder().stream()
+    }
+}
+
+impl Works for Capture {
+    fn works(&self) -> Result<()> {
+        if let Some(builder) = &self.builder
+            && builder.is_building()?
+        {
+            self.buffer.fill(2, builder.stream())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        for fork in self.forks.drain(..) {
+            drop(fork.close());
+        }
+        if let Some(builder) = self.builder.take() {
+            drop(builder.close());
+        }
+    }
+}
+
+impl Works for GraphBuilder {
+    fn works(&self) -> Result<()> {
+        self.is_building().map(|_building| ())
+    }
+}
+
+impl Works for GraphDefinition {
+    fn works(&self) -> Result<()> {
+        self.nodes().map(|_nodes| ())
+    }
+}
+
+impl Works for Graph {
+    fn works(&self) -> Result<()> {
+        let stream = stream()?;
+        self.launch(&stream)?;
+        stream.synchronize()
+    }
+}
+
+fn fresh() -> Result<GraphBuilder> {
+    stream()?.create_graph_builder()
+}
+
+fn capture() -> Result<Capture> {
+    let stream = stream()?;
+    let buffer = buffer(&stream)?;
+    let builder = stream.create_graph_builder()?;
+    builder.begin_building(CaptureMode::Relaxed)?;
+    buffer.fill(1, builder.stream())?;
+    Ok(Capture { builder: Some(builder), forks: Vec::new(), buffer })
+}
+
+fn forked() -> Result<Capture> {
+    let mut capture = capture()?;
+    capture.forks = capture.builder().split(3)?;
+    Ok(capture)
+}
+
+fn ended() -> Result<GraphBuilder> {
+    let mut capture = capture()?;
+    capture.builder().end_building()?;
+    Ok(capture.builder.take().expect("a builder"))
+}
+
+fn definition() -> Result<GraphDefinition> {
+    let builder = ended()?;
+    let definition = builder.definition()?;
+    builder.close()?;
+    Ok(definition)
+}
+
+fn graph() -> Result<Graph> {
+    definition()?.instantiate(&GraphCompleteOptions::default())
+}
+
+/// A graph that has been launched, so that what it refers to waits for the stream.
+fn launched() -> Result<Option<Graph>> {
+    let (graph, stream) = (graph()?, stream()?);
+    graph.launch(&stream)?;
+    stream.synchronize()?;
+    Ok(Some(graph))
+}
+
+fn conditional() -> Result<(Capture, Plain<GraphCondition>)> {
+    let capture = capture()?;
+    let condition = capture.builder().create_condition(Some(0))?;
+    Ok((capture, Plain(condition)))
+}
+
+fn memory() -> Result<Plain<GraphMemoryResource>> {
+    GraphMemoryResource::new(device()).map(Plain)
+}
+
+pub fn operations() -> Vec<Operation> {
+    let mut operations = building();
+    operations.extend(captured_work());
+    operations.extend(conditions());
+    operations.extend(definitions());
+    operations.extend(executable());
+    operations.extend(graph_memory());
+    operations
+}
+
+fn building() -> Vec<Operation> {
+    vec![
+        operation!("Device::create_graph_builder", || Ok(()), |()| device().create_graph_builder()),
+        operation!("Stream::create_graph_builder", stream, |stream| stream.create_graph_builder()).makes_no_call(),
+        operation!("GraphBuilder::begin_building", || fresh().map(Some), |builder| {
+            let builder = taken(builder);
+            builder.begin_building(CaptureMode::Relaxed)?;
+            Ok(Ended(Some(builder)))
+        }),
+        operation!("GraphBuilder::is_building", capture, |capture| capture.builder().is_building()),
+        operation!("GraphBuilder::end_building", capture, |capture| capture.builder().end_building()),
+        operation!("GraphBuilder::split", capture, |capture| capture.builder().split(3)),
+        operation!("GraphBuilder::check_joinable", forked, |capture| {
+            let fork = capture.forks.first().expect("a fork");
+            capture.builder().check_joinable(fork)
+        })
+        .makes_no_call(),
+        operation!("GraphBuilder::join", forked, |capture| {
+            let forks = std::mem::take(&mut capture.forks);
+            capture.builder().join(forks)
+        }),
+        operation!("GraphBuilder::definition", ended, |builder| builder.definition()).makes_no_call(),
+        operation!("GraphBuilder::complete", ended, |builder| builder.complete(&GraphCompleteOptions::default()))
+            .called_with(&ALL),
+        operation!("GraphBuilder::debug_dot_print", ended, |builder| {
+            builder.debug_dot_print(&picture(), GraphDebugPrintOptions::default())
+        }),
+        operation!("GraphBuilder::keep", capture, |capture| capture.builder().keep(Arc::new(1))).makes_no_call(),
+        operation!("GraphBuilder::close", fresh_one, |(builder, _)| taken(builder).close()).makes_no_call(),
+        operation!("GraphBuilder::close", capture, |capture| taken(&mut capture.builder).close()).case("building"),
+        operation!("GraphBuilder::close", || ended().map(Some), |builder| taken(builder).close())
+            .case("ended")
+            .allow(Allowed::Reported(&["cuStreamDestroy_v2", "cuStreamIsCapturing"]), OTHERS),
+        operation!("GraphBuilder::stream", fresh, |builder| Ok(builder.stream().as_raw())).makes_no_call(),
+        operation!("GraphBuilder::is_join_required", fresh, |builder| Ok(builder.is_join_required())).makes_no_call(),
+        operation!("GraphBuilder::is_conditional_body", fresh, |builder| Ok(builder.is_conditional_body()))
+            .makes_no_call(),
+        operation!("CaptureMode::name", || Ok(()), |()| Ok(CaptureMode::Relaxed.name())).makes_no_call(),
+        operation!("CaptureMode::of_name", || Ok(()), |()| Ok(CaptureMode::of_name("relaxed"))).makes_no_call(),
+    ]
+}
+
+/// A builder that is closed rather than left to a drop.
+struct Ended(Option<GraphBuilder>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(builder) = self.0.take() {
+            drop(builder.close());
+        }
+    }
+}
+
+/// A builder whose stream somebody else keeps.
+fn fresh_one() -> Result<(Option<GraphBuilder>, Stream)> {
+    let stream = stream()?;
+    Ok((Some(stream.create_graph_builder()?), stream))
+}
+
+fn picture() -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("cuirass-gauntlet-{}.dot", std::process::id()))
+}
+
+fn captured_work() -> Vec<Operation> {
+    vec![
+        operation!("GraphBuilder::callback", capture, |capture| {
+            let count = AtomicU32::new(0);
+            capture.builder().callback(move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+        }),
+        operation!("GraphBuilder::callback_raw", capture, |capture| {
+            unsafe extern "C" fn nothing(_data: *mut std::ffi::c_void) {}
+            // SAFETY: [test] the function touches nothing.
+            unsafe { capture.builder().callback_raw(nothing, std::ptr::null_mut(), Arc::new(())) }
+        }),
+        operation!("GraphBuilder::embed", || Ok((capture()?, ended()?)), |(capture, child)| {
+            capture.builder().embed(child)
+        }),
+        operation!("launch", || Ok((capture()?, kernel()?)), |(capture, kernel)| {
+            let arguments = [(&capture.buffer).into(), (&8_i32).into()];
+            // SAFETY: [test] the kernel writes 8 of the buffer's 16 ints.
+            unsafe { launch(capture.stream(), &LaunchConfig::linear(1, 8), kernel, &arguments) }
+        })
+        .case("captured")
+        .allow(
+            Allowed::KeepsAnswers,
+            "INVALID_VALUE is how the driver says that a kernel has no more parameters; how many it has is kept",
+        ),
+        operation!("Buffer::fill", capture, |capture| capture.buffer.fill(3, capture.stream())).case("captured"),
+        operation!("Buffer (dropped)", || capture().map(Plain), |capture| {
+            let buffer = std::mem::replace(&mut capture.0.buffer, nothing());
+            drop(buffer);
+            Ok(())
+        })
+        .case("of a capture in progress")
+        .reports(),
+    ]
+}
+
+/// A buffer of nobody's.
+fn nothing() -> Buffer {
+    // SAFETY: [test] it has no bytes.
+    unsafe { Buffer::borrow_raw(0, 0, None) }
+}
+
+fn conditions() -> Vec<Operation> {
+    vec![
+        operation!("GraphBuilder::create_condition", capture, |capture| capture.builder().create_condition(Some(1))),
+        operation!("GraphCondition::as_raw", conditional, |(_, condition)| Ok(condition.0.as_raw())).makes_no_call(),
+        operation!("GraphBuilder::if_then", conditional, |(capture, condition)| {
+            capture.builder().if_then(&condition.0)
+        }),
+        operation!("GraphBuilder::if_else", conditional, |(capture, condition)| {
+            capture.builder().if_else(&condition.0)
+        }),
+        operation!("GraphBuilder::switch", conditional, |(capture, condition)| {
+            capture.builder().switch(&condition.0, 3)
+        }),
+        operation!("GraphBuilder::while_loop", conditional, |(capture, condition)| {
+            capture.builder().while_loop(&condition.0)
+        }),
+    ]
+}
+
+fn definitions() -> Vec<Operation> {
+    vec![
+        operation!("GraphDefinition::nodes", definition, |definition| definition.nodes()),
+        operation!("GraphDefinition::edges", definition, |definition| definition.edges()),
+        operation!("GraphDefinition::instantiate", definition, |definition| {
+            definition.instantiate(&GraphCompleteOptions::default())
+        })
+        .called_with(&ALL),
+        operation!("GraphDefinition::debug_dot_print", definition, |definition| {
+            definition.debug_dot_print(&picture(), GraphDebugPrintOptions::default())
+        }),
+        operation!("GraphDefinition::to_dot", definition, |definition| definition.to_dot()),
+        operation!("GraphDefinition::to_svg", definition, |definition| definition.to_svg()),
+        operation!("GraphDefinition::close", || definition().map(Some), |definition| taken(definition).close()),
+        operation!("GraphDefinition (dropped)", || definition().map(Some), |definition| {
+            drop(taken(definition));
+            Ok(())
+        })
+        .reports(),
+        operation!("GraphDefinition::as_raw", definition, |definition| Ok(definition.as_raw())).makes_no_call(),
+        operation!("GraphDefinition::is_valid", definition, |definition| Ok(definition.is_valid())).makes_no_call(),
+        operation!("GraphDefinition::is_body", definition, |definition| Ok(definition.is_body())).makes_no_call(),
+        operation!("GraphNode::as_raw", || definition()?.nodes().map(Plain), |nodes| {
+            Ok(nodes.0.first().map(cuirass::graph::GraphNode::as_raw))
+        })
+        .makes_no_call(),
+        operation!("GraphNode::kind", || definition()?.nodes().map(Plain), |nodes| {
+            Ok(nodes.0.first().map(cuirass::graph::GraphNode::kind))
+        })
+        .makes_no_call(),
+    ]
+}
+
+fn executable() -> Vec<Operation> {
+    vec![
+        operation!("Graph::as_raw", graph, |graph| Ok(graph.as_raw())).makes_no_call(),
+        operation!("Graph::launch", || Ok((graph()?, stream()?)), |(graph, stream)| graph.launch(stream))
+            .called_with(&ALL),
+        operation!("Graph::upload", || Ok((graph()?, stream()?)), |(graph, stream)| graph.upload(stream)),
+        operation!("Graph::update", || Ok((graph()?, definition()?)), |(graph, definition)| graph.update(definition))
+            .submits(),
+        operation!("Graph::close", || graph().map(Some), |graph| taken(graph).close()),
+        operation!("Graph::close", launched, |graph| taken(graph).close())
+            .case("launched")
+            .allow(Allowed::Reported(&["cuEventDestroy_v2"]), OTHERS),
+        operation!("Graph (dropped)", || graph().map(Some), |graph| {
+            drop(taken(graph));
+            Ok(())
+        })
+        .called_with(&ALL)
+        .reports(),
+        operation!("Graph (dropped)", launched, |graph| {
+            drop(taken(graph));
+            Ok(())
+        })
+        .case("launched")
+        .reports(),
+    ]
+}
+
+fn graph_memory() -> Vec<Operation> {
+    vec![
+        operation!("GraphMemoryResource::new", || Ok(()), |()| GraphMemoryResource::new(device())).makes_no_call(),
+        operation!("GraphMemoryResource::allocate", || Ok((capture()?, memory()?)), |(capture, resource)| {
+            resource.0.allocate(64, capture.stream())
+        }),
+        operation!("GraphMemoryResource::deallocate", || Ok((capture()?, memory()?)), |(capture, resource)| {
+            let memory = resource.0.allocate(64, capture.stream())?;
+            resource.0.deallocate(memory.into_raw(), 64, capture.stream())
+        }),
+        operation!("GraphMemoryResource::attribute", memory, |resource| resource.0.attribute(USED)),
+        operation!("GraphMemoryResource::set_attribute", memory, |resource| resource.0.set_attribute(USED, 0)),
+        operation!("GraphMemoryResource::trim", memory, |resource| resource.0.trim()),
+        operation!("GraphMemoryResource::device", memory, |resource| Ok(resource.0.device())).makes_no_call(),
+        operation!("GraphMemoryResource::is_device_accessible", memory, |resource| {
+            Ok(resource.0.is_device_accessible())
+        })
+        .makes_no_call(),
+        operation!("GraphMemoryResource::is_host_accessible", memory, |resource| {
+            Ok(resource.0.is_host_accessible())
+        })
+        .makes_no_call(),
+    ]
+}

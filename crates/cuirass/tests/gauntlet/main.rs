@@ -1,0 +1,141 @@
+//! The gauntlet: every public operation, with each driver and compiler call that it makes failing in turn, with each
+//! status of a set, in two manners, alone and together with every later call; and the six checks of the failure policy
+//! after each run.
+//!
+//! ```text
+//! cargo test -p cuirass --test gauntlet                                  a part of it, in seconds
+//! CUIRASS_GAUNTLET=slice:7 cargo test -p cuirass --test gauntlet         another part
+//! CUIRASS_GAUNTLET=full cargo test -p cuirass --test gauntlet            all of it (make gauntlet)
+//! … -- --family stream                                                   one family, in this process
+//! … -- --operation 'Stream::close'                                       one operation, whole, in this process
+//! CUIRASS_DRIVER=gpu …                                                   over the system's driver
+//! ```
+//!
+//! A new public operation is registered in the file of its family; [`registered`] fails the run otherwise.
+
+mod context;
+mod device;
+mod driver;
+mod event;
+mod graph;
+mod host_function;
+mod launch;
+mod memory;
+mod memory_copy;
+mod memory_pool;
+mod module;
+mod objects;
+mod program;
+mod registered;
+mod stream;
+
+use cuirass_testkit::instrument::Instrument;
+use cuirass_testkit::operation::{Caller, Operation};
+use cuirass_testkit::sweep::{Extent, Sweep, Violation, World};
+use cuirass_testkit::{choose, runner};
+use std::process::{Command, ExitCode};
+
+type Family = (&'static str, fn() -> Vec<Operation>);
+
+/// The registry.
+const FAMILIES: [Family; 13] = [
+    ("program", program::operations),
+    ("device", device::operations),
+    ("context", context::operations),
+    ("stream", stream::operations),
+    ("event", event::operations),
+    ("memory", memory::operations),
+    ("memory/copy", memory_copy::operations),
+    ("memory/pool", memory_pool::operations),
+    ("module", module::operations),
+    ("launch", launch::operations),
+    ("graph", graph::operations),
+    ("host_function", host_function::operations),
+    ("driver", driver::operations),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        // What cargo and its like ask of a test program.
+        ["--list", ..] => {
+            println!("gauntlet: test");
+            ExitCode::SUCCESS
+        }
+        ["--family", name] => child(|family, _| family == *name, runner::extent()),
+        ["--operation", name] => alone(name),
+        _ => whole(),
+    }
+}
+
+/// Everything, a process a family.
+fn whole() -> ExitCode {
+    let mut wrong = registered::check(&FAMILIES);
+    if std::env::var("CUIRASS_DRIVER").is_ok_and(|driver| driver == "gpu") {
+        println!("gauntlet: over the system's driver");
+    }
+    let names = FAMILIES.map(|(name, _)| name);
+    let program = std::env::current_exe().expect("this program's path");
+    let (totals, violations) = runner::run_families(&names, |family| {
+        let mut command = Command::new(&program);
+        command.args(["--family", family]);
+        // What it would write to stderr is read from it, and is part of the checks.
+        if std::env::var_os("CUIRASS_SIM").is_none() {
+            command.env("CUIRASS_SIM", "quiet=1");
+        }
+        command
+    });
+    wrong.sort();
+    for wrong in &wrong {
+        println!("not registered: {wrong}");
+    }
+    runner::print(&totals, &violations);
+    end(wrong.is_empty() && violations.is_empty())
+}
+
+/// One operation, whole, in this process.
+fn alone(name: &str) -> ExitCode {
+    let mut sweep = sweep(Extent::Full, Box::new(|_run| {}));
+    for operation in FAMILIES.iter().flat_map(|(_, operations)| operations()) {
+        if operation.name == name || operation.title() == name {
+            sweep.operation(&operation);
+        }
+    }
+    runner::print(&sweep.totals, &sweep.violations);
+    end(sweep.violations.is_empty() && sweep.totals.operations > 0)
+}
+
+/// Some operations, told to the runner.
+fn child(wanted: impl Fn(&str, &Operation) -> bool, extent: Extent) -> ExitCode {
+    let mut first_use: Vec<Violation> = Vec::new();
+    if FAMILIES.iter().any(|(family, _)| *family == "device" && device::operations().iter().any(|one| wanted(family, one)))
+    {
+        first_use = device::first_use();
+    }
+    let mut sweep = sweep(extent, Box::new(runner::announce));
+    sweep.violations = first_use;
+    let operations: Vec<Operation> = FAMILIES
+        .iter()
+        .flat_map(|(family, operations)| operations().into_iter().filter(|operation| wanted(family, operation)))
+        .collect();
+    runner::child(sweep, &operations);
+    ExitCode::SUCCESS
+}
+
+fn sweep(extent: Extent, announce: Box<dyn Fn(&str)>) -> Sweep {
+    choose();
+    let instrument = Instrument::start();
+    let other = objects::other_context().expect("a context of its own");
+    let context = move |caller| match caller {
+        Caller::Nothing => 0,
+        Caller::Other => other.as_raw().addr() as u64,
+        Caller::Primary => objects::device().context().map_or(0, |context| context.as_raw().addr() as u64),
+    };
+    let world = World { context: Box::new(context), rest: Box::new(objects::rest) };
+    Sweep::new(instrument, world, extent, announce)
+}
+
+fn end(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

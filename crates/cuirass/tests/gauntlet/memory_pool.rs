@@ -1,0 +1,73 @@
+//! Memory pools.
+
+use crate::objects::{Plain, buffer, device, operation, own_pool, pool, stream, taken};
+use cuirass::memory::{DeviceMemoryResource, DeviceMemoryResourceOptions, MemoryResource, PoolAttribute};
+use cuirass::Stream;
+use cuirass_testkit::operation::{Caller, Operation};
+
+const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
+const THRESHOLD: PoolAttribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+
+pub fn operations() -> Vec<Operation> {
+    let own = || own_pool().map(Some);
+    let mut operations = vec![
+        operation!("DeviceMemoryResource::create", || Ok(()), |()| {
+            DeviceMemoryResource::create(device(), &DeviceMemoryResourceOptions::default())
+        }),
+        operation!("DeviceMemoryResource::close", own, |pool| taken(pool).close()),
+        operation!("DeviceMemoryResource::close", || Ok(()), |()| pool()?.close()).case("a share").makes_no_call(),
+        operation!("DeviceMemoryResource (dropped)", own, |pool| {
+            drop(taken(pool));
+            Ok(())
+        })
+        .reports(),
+        operation!("DeviceMemoryResource::attribute", own_pool, |pool| pool.attribute(THRESHOLD)),
+        operation!("DeviceMemoryResource::set_attribute", own_pool, |pool| pool.set_attribute(THRESHOLD, 1 << 20)),
+        operation!("DeviceMemoryResource::trim_to", own_pool, |pool| pool.trim_to(0)),
+        operation!("DeviceMemoryResource::allocate", || Ok((own_pool()?, stream()?)), |(pool, stream)| {
+            pool.allocate(64, stream)
+        })
+        .called_with(&ALL),
+        operation!("DeviceMemoryResource::allocate", own_pool, |pool| pool.allocate(64, &Stream::legacy_default()))
+            .case("on the legacy default stream")
+            .called_with(&ALL),
+        operation!("DeviceMemoryResource::allocate", own_pool, |pool| pool.allocate(64, &Stream::per_thread_default()))
+            .case("on the thread's default stream")
+            .called_with(&ALL),
+    ];
+    let given = || {
+        let stream = stream()?;
+        Ok((Some(buffer(&stream)?), stream))
+    };
+    operations.push(operation!("DeviceMemoryResource::deallocate", given, |(buffer, stream)| {
+        MemoryResource::deallocate(&pool()?, taken(buffer).into_raw(), 64, stream)
+    }));
+    let on_default = || pool()?.allocate(64, &Stream::legacy_default()).map(Some);
+    operations.push(
+        operation!("DeviceMemoryResource::deallocate", on_default, |buffer| {
+            MemoryResource::deallocate(&pool()?, taken(buffer).into_raw(), 64, &Stream::legacy_default())
+        })
+        .case("on a default stream")
+        .called_with(&ALL),
+    );
+    operations.extend(without_calls());
+    operations
+}
+
+fn without_calls() -> Vec<Operation> {
+    let own = || own_pool().map(Plain);
+    vec![
+        operation!("DeviceMemoryResource::as_raw", own, |pool| Ok(pool.0.as_raw())).makes_no_call(),
+        operation!("DeviceMemoryResource::is_owned", own, |pool| Ok(pool.0.is_owned())).makes_no_call(),
+        operation!("DeviceMemoryResource::is_device_accessible", own, |pool| Ok(pool.0.is_device_accessible()))
+            .makes_no_call(),
+        operation!("DeviceMemoryResource::is_host_accessible", own, |pool| Ok(pool.0.is_host_accessible()))
+            .makes_no_call(),
+        operation!("DeviceMemoryResource::device", own, |pool| Ok(pool.0.device())).makes_no_call(),
+        operation!("DeviceMemoryResource::borrow_raw", own, |pool| {
+            // SAFETY: [test] the owner is kept.
+            unsafe { DeviceMemoryResource::borrow_raw(pool.0.as_raw(), device()) }
+        })
+        .makes_no_call(),
+    ]
+}

@@ -1,0 +1,81 @@
+"""cuirass: the host side of CUDA, with failures that cannot be lost.
+
+The interface is that of ``cuda.core``. ``import cuirass`` loads neither the driver nor the compiler, nor numpy or
+``cuda.bindings``: each is loaded when it is first needed. Without a GPU the simulated device serves, if it is asked
+for: ``CUIRASS_DRIVER=sim``, or ``cuirass.sim.use()``.
+"""
+
+from ._cuirass import (
+    LEGACY_DEFAULT_STREAM,
+    PER_THREAD_DEFAULT_STREAM,
+    Buffer,
+    Context,
+    Device,
+    DeviceMemoryResource,
+    Event,
+    Kernel,
+    LaunchConfig,
+    LegacyPinnedMemoryResource,
+    MemoryResource,
+    ObjectCode,
+    Program,
+    Stream,
+    __version__,
+    drain,
+    launch,
+)
+from ._error import CUDAError, CUDAStickyError, CUDAWarning, NVRTCError, Status
+
+# Data classes need a module that is slow to load: they are made when one is first asked for.
+_OPTIONS = frozenset(
+    ("ContextOptions", "DeviceMemoryResourceOptions", "EventOptions", "ProgramOptions", "StreamOptions")
+)
+_MODULES = frozenset(("sim", "system", "typing", "utils"))
+
+__all__ = [
+    "LEGACY_DEFAULT_STREAM",
+    "PER_THREAD_DEFAULT_STREAM",
+    "Buffer",
+    "CUDAError",
+    "CUDAStickyError",
+    "CUDAWarning",
+    "Context",
+    "ContextOptions",
+    "Device",
+    "DeviceMemoryResource",
+    "DeviceMemoryResourceOptions",
+    "Event",
+    "EventOptions",
+    "Kernel",
+    "LaunchConfig",
+    "LegacyPinnedMemoryResource",
+    "MemoryResource",
+    "NVRTCError",
+    "ObjectCode",
+    "Program",
+    "ProgramOptions",
+    "Status",
+    "Stream",
+    "StreamOptions",
+    "__version__",
+    "drain",
+    "launch",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _OPTIONS:
+        from . import _options
+
+        value: object = getattr(_options, name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        import importlib
+
+        return importlib.import_module(f"cuirass.{name}")
+    raise AttributeError(f"module 'cuirass' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_MODULES, *globals()})

@@ -1,0 +1,1 @@
+"""Private names of ``cuda.core`` that programs import."""

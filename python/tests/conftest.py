@@ -1,0 +1,121 @@
+"""What the tests share. They run on the driver that CUIRASS_DRIVER names; on the simulated one if it names none."""
+
+import gc
+import os
+import subprocess
+import sys
+import warnings
+
+os.environ.setdefault("CUIRASS_DRIVER", "sim")
+if os.environ["CUIRASS_DRIVER"] == "sim":
+    os.environ.setdefault("CUIRASS_SIM", "devices=2,quiet=1")
+
+import cuirass
+import pytest
+
+KERNELS = r"""
+extern "C" __global__ void add(int* values, int n, int what) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) values[i] += what;
+}
+extern "C" __global__ void nothing() {}
+extern "C" __global__ void bytes16(unsigned long long* out, ulonglong2 value) { out[0] = value.x; out[1] = value.y; }
+extern "C" __global__ void byte(unsigned long long* out, unsigned char value) { out[0] = value; }
+extern "C" __global__ void half_(unsigned long long* out, unsigned short value) { out[0] = value; }
+extern "C" __global__ void word(unsigned long long* out, unsigned value) { out[0] = value; }
+extern "C" __global__ void quad(unsigned long long* out, unsigned long long value) { out[0] = value; }
+struct Point { float x, y, z; int id; double weight; };
+extern "C" __global__ void point(double* out, Point p) {
+    out[0] = p.x; out[1] = p.y; out[2] = p.z; out[3] = p.id; out[4] = p.weight;
+}
+extern "C" __global__ void fault(int* p) { *(volatile int*)0 = 1; }
+template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }
+"""
+
+
+def is_sim():
+    return os.environ["CUIRASS_DRIVER"] == "sim"
+
+
+def pytest_report_header():
+    return f"cuirass {cuirass.__version__} on the driver {os.environ['CUIRASS_DRIVER']!r}"
+
+
+needs_sim = pytest.mark.skipif(not is_sim(), reason="reads the simulator's own census")
+
+
+@pytest.fixture(scope="session")
+def driver():
+    return os.environ["CUIRASS_DRIVER"]
+
+
+@pytest.fixture
+def device():
+    device = cuirass.Device(0)
+    device.set_current()
+    return device
+
+
+@pytest.fixture
+def stream(device):
+    stream = device.create_stream()
+    yield stream
+    stream.close()
+
+
+@pytest.fixture(scope="session")
+def code():
+    program = cuirass.Program(KERNELS, "c++", cuirass.ProgramOptions(std="c++17"))
+    yield program.compile("cubin", name_expressions=("twice<float>", "twice<int>"))
+
+
+@pytest.fixture
+def pinned():
+    """Page-locked memory, as a function of its size: the buffer and a memoryview of it."""
+    resource = cuirass.LegacyPinnedMemoryResource()
+
+    def make(size, kind="B"):
+        buffer = resource.allocate(size)
+        view = memoryview(buffer)
+        view[:] = bytes(size)
+        return buffer, view.cast(kind)
+
+    return make
+
+
+@pytest.fixture
+def census():
+    """Checks that nothing is left alive that was not alive before."""
+    if not is_sim():
+        yield
+        return
+    cuirass.Device(0).set_current()
+    gc.collect()
+    before = cuirass.sim.census()
+    yield
+    gc.collect()
+    assert cuirass.sim.census() == before
+
+
+@pytest.fixture
+def reports():
+    """The reports that are made, as texts."""
+    texts = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", cuirass.CUDAWarning)
+        previous, warnings.showwarning = warnings.showwarning, lambda message, *rest: texts.append(str(message))
+        try:
+            yield texts
+        finally:
+            warnings.showwarning = previous
+
+
+def child(source, *arguments, env=None, timeout=100):
+    """Runs Python code in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", source, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+    )

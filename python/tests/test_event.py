@@ -1,0 +1,98 @@
+import weakref
+
+import pytest
+from cuirass import CUDAError, Event, EventOptions
+
+
+def test_create_and_close(device, census):
+    event = device.create_event()
+    assert not event.is_timing_enabled
+    assert not event.is_blocking_sync
+    assert not event.is_ipc_enabled
+    assert event.is_done
+    assert event.device is device
+    assert event.context == device.context
+    assert int(event.handle) != 0
+    assert weakref.ref(event)() is event
+    event.sync()
+    event.close()
+    event.close()
+    assert event.is_closed
+    assert int(event.handle) == 0
+    for use in (event.sync, lambda: event.is_done, lambda: event.device, lambda: event - event):
+        with pytest.raises(RuntimeError, match="this event is closed"):
+            use()
+
+
+def test_options(device):
+    event = device.create_event(EventOptions(timing_enabled=True, blocking_sync=True))
+    assert event.is_timing_enabled and event.is_blocking_sync
+    assert device.create_event({"timing_enabled": True}).is_timing_enabled
+    assert not device.create_event(EventOptions(timing_enabled=None)).is_timing_enabled
+    with pytest.raises(CUDAError, match="CUDA_ERROR_INVALID_VALUE"):
+        device.create_event(EventOptions(timing_enabled=True, ipc_enabled=True))
+
+
+def test_elapsed_time(device, stream):
+    timed = EventOptions(timing_enabled=True)
+    start = stream.record(options=timed)
+    end = stream.record(options=timed)
+    end.sync()
+    assert end - start >= 0.0
+    assert isinstance(end - start, float)
+
+
+def test_elapsed_time_of_untimed_events(device, stream):
+    one, other = stream.record(), stream.record(options=EventOptions(timing_enabled=True))
+    stream.sync()
+    with pytest.raises(RuntimeError, match="take the time"):
+        other - one
+
+
+def test_elapsed_time_of_unrecorded_events(device, stream):
+    timed = EventOptions(timing_enabled=True)
+    one, other = stream.record(options=timed), device.create_event(timed)
+    stream.sync()
+    with pytest.raises(RuntimeError, match="recorded") as caught:
+        other - one
+    assert isinstance(caught.value.__cause__, CUDAError)
+    assert caught.value.__cause__.status.name == "CUDA_ERROR_INVALID_HANDLE"
+
+
+def test_unsupported_operands(stream):
+    event = stream.record()
+    with pytest.raises(TypeError):
+        event - 1
+    with pytest.raises(TypeError):
+        1 - event
+    with pytest.raises(TypeError):
+        event -= 1
+
+
+def test_equality_and_hash(device):
+    one, other = device.create_event(), device.create_event()
+    assert one == one and one != other and one != 1
+    assert hash(one) == hash(one)
+    assert len({one, other}) == 2
+
+
+def test_events_of_another_context(device, census):
+    context = device.create_context()
+    stream = context.create_stream()
+    event = device.create_event()
+    with pytest.raises(CUDAError) as caught:
+        stream.record(event)
+    assert caught.value.status.name == "CUDA_ERROR_INVALID_HANDLE"
+    assert caught.value.call == "cuEventRecord"
+    # The events of wait() are made where the waited-on stream is.
+    device.create_stream().wait(stream)
+    stream.close()
+    context.close()
+    del caught
+
+
+def test_not_constructed_and_not_shared(device):
+    with pytest.raises(RuntimeError, match="create_event"):
+        Event()
+    with pytest.raises(RuntimeError, match="ipc_enabled"):
+        _ = device.create_event().ipc_descriptor

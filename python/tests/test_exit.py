@@ -1,0 +1,116 @@
+"""A process that touched CUDA ends with code 0 and a quiet stderr, whatever is alive."""
+
+import pytest
+
+from .conftest import KERNELS, child
+
+EVERYTHING = """
+import sys
+import cuirass
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+event = stream.record(options=cuirass.EventOptions(timing_enabled=True))
+context = device.create_context()
+other = context.create_stream()
+buffer = device.allocate(1024, stream=stream)
+default = device.allocate(64, stream=device.default_stream)
+pinned = cuirass.LegacyPinnedMemoryResource().allocate(64)
+view = memoryview(pinned)
+pool = cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions())
+pooled = pool.allocate(64, stream=stream)
+program = cuirass.Program(sys.argv[1], "c++")
+code = program.compile("cubin")
+kernel = code.get_kernel("add")
+cuirass.launch(stream, cuirass.LaunchConfig(grid=1, block=32), kernel, buffer, 32, 1)
+class Foreign:
+    def __cuda_stream__(self):
+        return stream.__cuda_stream__()
+foreign = device.create_stream(Foreign())
+class Mine(cuirass.MemoryResource):
+    def deallocate(self, ptr, size, *, stream):
+        raise LookupError("too late")
+mine = Mine()
+users = cuirass.Buffer.from_handle(0x1000, 16, mr=mine, stream=stream)
+"""
+
+CASES = {
+    "globals": "",
+    "synchronized": "stream.sync()",
+    "cycles": "class C: pass\nc = C(); c.c = c; c.all = dict(globals())\ndel c",
+    "cyclic owner": "class C: pass\nc = C(); c.b = cuirass.Buffer.from_handle(1, 1, owner=c); del c",
+    "exit": "sys.exit(0)",
+    "atexit": "import atexit\natexit.register(lambda: (stream.sync(), buffer.close(), event.handle))",
+    "daemon threads": (
+        "import threading, time\n"
+        "def work():\n"
+        "    mine = device.create_stream()\n"
+        "    while True:\n"
+        "        mine.record(); mine.sync()\n"
+        "        device.allocate(64, stream=mine).close()\n"
+        "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
+        "time.sleep(0.2)"
+    ),
+    "finalizers": (
+        "class F:\n"
+        "    def __del__(self):\n"
+        "        for thing in (stream, event, kernel, context, pool):\n"
+        "            if not int(thing.handle): raise SystemExit('no handle')\n"
+        "        buffer.handle\n"
+        "import builtins\n"
+        "builtins.f = F()"
+    ),
+    "threads with objects": (
+        "import threading\n"
+        "local = threading.local()\n"
+        "def work():\n"
+        "    local.device = cuirass.Device(0); local.stream = local.device.create_stream()\n"
+        "threads = [threading.Thread(target=work) for _ in range(8)]\n"
+        "for t in threads: t.start()\n"
+        "for t in threads: t.join()"
+    ),
+    "an owner that runs code": (
+        "class O:\n"
+        "    def __del__(self): device.set_current()\n"
+        "owned = cuirass.Buffer.from_handle(1, 1, owner=O())"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_quiet_end(case):
+    result = child(EVERYTHING + CASES[case], KERNELS)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+
+
+def test_a_quiet_end_after_a_fault():
+    source = EVERYTHING.replace("kernel, buffer, 32, 1", "code.get_kernel('fault'), buffer")
+    result = child(source + "import warnings; warnings.simplefilter('ignore')", KERNELS)
+    assert result.returncode == 0
+    # Releases that meet the fault say so, and nothing else does.
+    assert all("CUDAWarning: " in line for line in result.stderr.splitlines()), result.stderr
+
+
+def test_nothing_but_an_import():
+    result = child("import cuirass; stream = cuirass.LEGACY_DEFAULT_STREAM")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_handles_at_exit_import_nothing():
+    result = child(
+        """
+import sys
+sys.modules["cuda.bindings"] = None
+import cuirass
+stream = cuirass.Device(0).create_stream()
+class F:
+    def __del__(self):
+        print(type(stream.handle).__name__, stream.handle != 0)
+import builtins
+builtins.f = F()
+builtins.stream = stream
+"""
+    )
+    assert result.stdout == "int True\n", result.stderr
+    assert (result.returncode, result.stderr) == (0, "")

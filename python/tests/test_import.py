@@ -1,0 +1,87 @@
+import json
+import subprocess
+import sys
+
+import cuirass
+import pytest
+
+from .conftest import child
+
+
+def test_nothing_heavy_is_imported():
+    result = child(
+        """
+import sys
+before = set(sys.modules)
+import cuirass
+new = set(sys.modules) - before
+heavy = {"numpy", "cuda", "cuda.bindings", "cuda.bindings.driver", "cuda.pathfinder", "ctypes", "dataclasses", "enum",
+         "inspect", "typing", "json", "warnings", "uuid"}
+import json
+print(json.dumps({"heavy": sorted(new & heavy), "maps": [line.split()[-1] for line in open("/proc/self/maps")
+      if "libcuda" in line or "nvrtc" in line]}))
+"""
+    )
+    assert json.loads(result.stdout) == {"heavy": [], "maps": []}, result.stderr
+
+
+def test_the_driver_is_loaded_by_the_first_device_only():
+    result = child(
+        """
+import cuirass
+cuirass.StreamOptions(), cuirass.LaunchConfig(grid=1, block=1), cuirass.LEGACY_DEFAULT_STREAM.handle
+cuirass.ObjectCode.from_ptx(b""), cuirass.MemoryResource(), cuirass.Buffer.from_handle(1, 1)
+cuirass.ProgramOptions(arch="sm_90").as_bytes("nvrtc")
+assert cuirass._cuirass._loaded_driver() is None
+cuirass.Device(0)
+print(cuirass._cuirass._loaded_driver() is not None)
+"""
+    )
+    assert result.stdout == "True\n", result.stderr
+
+
+def test_import_time():
+    """Printed, not asserted: a shared machine's clock is no test."""
+
+    def best(source):
+        code = f"import time; t = time.perf_counter(); {source}; print(time.perf_counter() - t)"
+        runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for _ in range(5)]
+        return min(float(run.stdout) for run in runs)
+
+    print(f"import cuirass: {1000 * best('import cuirass'):.1f} ms")
+
+
+def test_public_names():
+    for name in cuirass.__all__:
+        assert getattr(cuirass, name) is not None
+        assert name in dir(cuirass)
+    with pytest.raises(AttributeError):
+        _ = cuirass.absent
+
+
+def test_star_import():
+    names = {}
+    exec("from cuirass import *", names)
+    assert set(cuirass.__all__) <= set(names)
+
+
+def test_every_public_name_is_documented():
+    undocumented = []
+    for name in cuirass.__all__:
+        thing = getattr(cuirass, name)
+        if name.startswith("__") or name.endswith("_STREAM"):
+            continue
+        if not thing.__doc__:
+            undocumented.append(name)
+        if isinstance(thing, type):
+            for member, value in vars(thing).items():
+                if not member.startswith("_") and callable(value) and not getattr(value, "__doc__", None):
+                    undocumented.append(f"{name}.{member}")
+    assert undocumented == []
+
+
+def test_modules_of_classes():
+    for name in cuirass.__all__:
+        thing = getattr(cuirass, name)
+        if isinstance(thing, type):
+            assert thing.__module__ == "cuirass", name

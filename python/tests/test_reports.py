@@ -1,0 +1,144 @@
+import gc
+import sys
+import warnings
+
+import cuirass
+import pytest
+from cuirass import Buffer, CUDAWarning
+
+from .conftest import child, needs_sim
+
+# An address that no pool has: its release fails.
+NOWHERE = 0x1234_0000
+
+
+def failing_release(device, stream):
+    buffer = Buffer.from_handle(NOWHERE, 64, mr=device.memory_resource, stream=stream)
+    del buffer
+
+
+def test_text_and_category(device, stream):
+    with pytest.warns(CUDAWarning) as caught:
+        failing_release(device, stream)
+    assert len(caught) == 1
+    text = str(caught[0].message)
+    assert text.startswith(f"cuMemFreeAsync({NOWHERE:#x}")
+    assert "failed while releasing a buffer: CUDA_ERROR_INVALID_VALUE: invalid argument" in text
+    assert caught[0].filename == __file__
+
+
+def test_the_same_line_twice_is_two_warnings(device, stream):
+    """With Python's default filters, which show a warning of a line once."""
+    shown = []
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.simplefilter("default")
+        previous, warnings.showwarning = warnings.showwarning, lambda *args: shown.append(args)
+        try:
+            for _ in range(3):
+                failing_release(device, stream)
+        finally:
+            warnings.showwarning = previous
+    assert len(shown) == 3
+    assert "__warningregistry__" not in globals() or not globals()["__warningregistry__"].get("cuMemFreeAsync")
+
+
+def test_escalated_it_is_never_raised(device, stream):
+    seen = []
+    previous, sys.unraisablehook = sys.unraisablehook, lambda args: seen.append((args.exc_type, str(args.exc_value)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CUDAWarning)
+            failing_release(device, stream)
+            after = "reached"
+    finally:
+        sys.unraisablehook = previous
+    assert after == "reached"
+    assert [kind for kind, _ in seen] == [CUDAWarning]
+    assert "cuMemFreeAsync" in seen[0][1]
+
+
+def test_a_showwarning_that_raises(device, stream):
+    def broken(*args):
+        raise KeyError("broken")
+
+    seen = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda args: seen.append(args.exc_type)
+    shown, warnings.showwarning = warnings.showwarning, broken
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = broken
+            failing_release(device, stream)
+    finally:
+        sys.unraisablehook, warnings.showwarning = hook, shown
+    assert seen == [KeyError]
+
+
+def test_an_exception_on_its_way_is_kept(device, stream, reports):
+    def work():
+        buffer = Buffer.from_handle(NOWHERE, 64, mr=device.memory_resource, stream=stream)
+        assert buffer.size == 64
+        raise LookupError("mine")
+
+    try:
+        work()
+    except LookupError as error:
+        assert error.args == ("mine",)
+        error.__traceback__ = None
+    gc.collect()
+    assert len(reports) == 1
+
+
+def test_closing_raises_and_does_not_report(device, stream, reports):
+    buffer = Buffer.from_handle(NOWHERE, 64, mr=device.memory_resource, stream=stream)
+    with pytest.raises(cuirass.CUDAError) as caught:
+        buffer.close()
+    assert caught.value.call == "cuMemFreeAsync"
+    assert buffer.is_closed
+    buffer.close()
+    del buffer
+    gc.collect()
+    assert reports == []
+
+
+def test_reports_may_call_back(device, stream):
+    seen = []
+
+    def calls_back(message, *rest):
+        seen.append(cuirass.Device(0).create_stream().is_closed)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = calls_back
+        failing_release(device, stream)
+    assert seen == [False]
+
+
+def test_reports_from_threads(device, stream, reports):
+    import threading
+
+    thread = threading.Thread(target=failing_release, args=(device, stream))
+    thread.start()
+    thread.join()
+    assert len(reports) == 1
+
+
+def test_any_failure_can_be_reported(reports):
+    cuirass._cuirass._report("a failure", "doing something")
+    assert reports == ["a failure (while doing something)"]
+
+
+@needs_sim
+def test_at_exit_reports_go_to_stderr():
+    result = child(
+        """
+import cuirass
+device = cuirass.Device(0)
+stream = device.create_stream()
+buffer = cuirass.Buffer.from_handle(0x12340000, 64, mr=device.memory_resource, stream=stream)
+"""
+    )
+    assert result.returncode == 0
+    assert result.stderr.startswith("CUDAWarning: cuMemFreeAsync(0x12340000")
+    assert result.stderr.count("\n") == 1
