@@ -8,14 +8,15 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 PACK=.build/gpu
+TARGET=${CARGO_TARGET_DIR:-target}
 
 pack() {
   set -e
   make --no-print-directory setup
   rm -rf "$PACK" && mkdir -p "$PACK/tests" "$PACK/wheel"
   cargo build --quiet --profile gpu -p cuirass-sim-libs -p cuirass-bench-native
-  cp target/gpu/libcuda.so "$PACK/libcuda.so.1"
-  cp target/gpu/libcuirass_native.so "$PACK/"
+  cp "$TARGET"/gpu/libcuda.so "$PACK/libcuda.so.1"
+  cp "$TARGET"/gpu/libcuirass_native.so "$PACK/"
   cargo test --quiet --profile gpu -p cuirass --no-run --message-format=json |
     .venv/bin/python -c 'import json, shutil, sys
 for line in sys.stdin:
@@ -23,12 +24,12 @@ for line in sys.stdin:
     if row.get("executable") and row["target"]["kind"] == ["test"]:
         shutil.copy(row["executable"], sys.argv[1] + "/tests/" + row["target"]["name"])' "$PACK"
   cargo build --quiet --profile gpu -p cuirass --example demo
-  cp target/gpu/examples/demo "$PACK/demo"
-  if cargo build --quiet --release --manifest-path benches/cudarc/Cargo.toml --target-dir target/cudarc; then
-    cp target/cudarc/release/libcudarc_native.so "$PACK/"
+  cp "$TARGET"/gpu/examples/demo "$PACK/demo"
+  if cargo build --quiet --release --manifest-path benches/cudarc/Cargo.toml --target-dir "$TARGET/cudarc"; then
+    cp "$TARGET"/cudarc/release/libcudarc_native.so "$PACK/"
   fi
   mkdir -p python/cuirass/_sim
-  cp target/gpu/libcuda.so python/cuirass/_sim/libcuda.so.1
+  cp "$TARGET"/gpu/libcuda.so python/cuirass/_sim/libcuda.so.1
   ln -sfn libcuda.so.1 python/cuirass/_sim/libcuda.so
   .venv/bin/maturin build --quiet --profile gpu --out "$PACK/wheel"
   du -sh "$PACK"

@@ -1,35 +1,39 @@
-// The kernels of the demo, which `python -m cuirass demo` and the Rust example share.
+// The kernels of `python -m cuirass demo`, and of the Rust example of the same name.
 
-// y = a x + y
+// y = a * x + y
 extern "C" __global__ void saxpy(float a, const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = a * x[i] + y[i];
 }
 
-// *sum += the sum of x: a tree in shared memory for each block of up to 256 threads, one atomic addition a block.
-extern "C" __global__ void reduce(const float* x, float* sum, int n) {
-    __shared__ float part[256];
+// Adds all values: each block in shared memory, then one atomic addition a block. blockDim.x is 256.
+extern "C" __global__ void block_sum(const float* values, double* total, int n) {
+    __shared__ double part[256];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    part[threadIdx.x] = i < n ? x[i] : 0.0f;
+    part[threadIdx.x] = i < n ? values[i] : 0.0;
     __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {
         if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
         __syncthreads();
     }
-    if (threadIdx.x == 0) atomicAdd(sum, part[0]);
+    if (threadIdx.x == 0) atomicAdd(total, part[0]);
 }
 
-// c = a b, square matrices of n rows, n a multiple of 16: tiles of 16 x 16 in shared memory.
+// c = a * b for square matrices of n rows; n is a multiple of the tile's 16.
+#define TILE 16
 extern "C" __global__ void matmul(const float* a, const float* b, float* c, int n) {
-    __shared__ float ta[16][16], tb[16][16];
-    int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
-    float sum = 0.0f;
-    for (int tile = 0; tile < n; tile += 16) {
-        ta[threadIdx.y][threadIdx.x] = a[row * n + tile + threadIdx.x];
-        tb[threadIdx.y][threadIdx.x] = b[(tile + threadIdx.y) * n + column];
+    __shared__ float left[TILE][TILE], right[TILE][TILE];
+    int row = blockIdx.y * TILE + threadIdx.y, column = blockIdx.x * TILE + threadIdx.x;
+    float sum = 0;
+    for (int at = 0; at < n; at += TILE) {
+        left[threadIdx.y][threadIdx.x] = a[row * n + at + threadIdx.x];
+        right[threadIdx.y][threadIdx.x] = b[(at + threadIdx.y) * n + column];
         __syncthreads();
-        for (int k = 0; k < 16; k++) sum += ta[threadIdx.y][k] * tb[k][threadIdx.x];
+        for (int k = 0; k < TILE; ++k) sum += left[threadIdx.y][k] * right[k][threadIdx.x];
         __syncthreads();
     }
     c[row * n + column] = sum;
 }
+
+// Writes where nothing is: what a program with a bug does.
+extern "C" __global__ void write_nowhere(int* where) { where[threadIdx.x] = 1; }

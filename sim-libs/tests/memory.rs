@@ -33,10 +33,6 @@ fn read(d: &Driver, from: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn write(d: &Driver, to: usize, bytes: &[u8]) {
-    d.ok("cuMemcpyHtoD_v2", (to, bytes.as_ptr(), bytes.len()));
-}
-
 fn pool_attribute(d: &Driver, pool: usize, attribute: u32) -> u64 {
     let mut value = 0_u64;
     d.ok("cuMemPoolGetAttribute", (pool, attribute, &raw mut value));

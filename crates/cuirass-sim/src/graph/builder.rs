@@ -1,6 +1,6 @@
 //! The calls of stream capture.
 
-use super::{Capture, Capturing, NodeSet};
+use super::{Capture, Capturing, NodeSet, condition};
 use crate::c::{In, Out};
 use crate::handle::Handle;
 use crate::state::{self, State};
@@ -58,6 +58,7 @@ fn begin(stream: CUstream, mode: CUstreamCaptureMode, into: Option<(Handle, Node
         graph,
         borrowed,
         invalid: false,
+        poisoned: false,
         id,
     };
     let capture = state.graphs.captures.insert(capture)?;
@@ -138,6 +139,11 @@ pub fn cuStreamEndCapture(stream: CUstream, out: Out<CUgraph>) -> Answer {
         if whole { None } else { Some(STREAM_CAPTURE_UNJOINED) }
     };
     if let Some(status) = refused {
+        if capture.poisoned {
+            condition::poisoned("a spoilt capture was ended");
+        } else if capture.invalid {
+            state.poison_related(handle);
+        }
         state.drop_capture(handle);
         out.write(Handle::NULL.raw())?;
         return Err(status);

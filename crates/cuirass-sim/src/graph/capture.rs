@@ -7,6 +7,7 @@
 //! (`ILLEGAL_STATE`) or an argument (`INVALID_VALUE`) is the reason.
 
 use crate::event::Standing;
+use crate::graph::condition;
 use crate::handle::Handle;
 use crate::state::State;
 use crate::status::{
@@ -40,6 +41,9 @@ pub struct Capture {
     pub borrowed: bool,
     /// Whether a refused call has spoilt it.
     pub invalid: bool,
+    /// Whether it was spoilt together with a related one (of a conditional body) that has been ended since: touching it
+    /// crashes the real driver.
+    pub poisoned: bool,
     /// Its number.
     pub id: u64,
 }
@@ -326,11 +330,42 @@ impl State {
         }
     }
 
+    /// A spoilt capture is about to be ended: those that are spoilt too, of which it captures a conditional body or which
+    /// capture one of it, must not be touched any more.
+    pub fn poison_related(&mut self, ended: Handle) {
+        let Some(graph) = self.graphs.captures.peek(ended).map(|capture| capture.graph) else { return };
+        let related = |state: &State, other: Handle| state.is_inside(other, graph) || state.is_inside(graph, other);
+        for handle in self.graphs.captures.handles(|capture| capture.invalid) {
+            let other = self.graphs.captures.peek(handle).map(|capture| capture.graph);
+            if handle != ended
+                && other.is_some_and(|other| related(self, other))
+                && let Some(capture) = self.graphs.captures.peek_mut(handle)
+            {
+                capture.poisoned = true;
+            }
+        }
+    }
+
+    /// Whether a graph is the body of a node of another one, however deep.
+    fn is_inside(&self, graph: Handle, outer: Handle) -> bool {
+        let mut at = graph;
+        while let Some(parent) = self.graphs.graphs.peek(at).and_then(|graph| graph.parent) {
+            if parent == outer {
+                return true;
+            }
+            at = parent;
+        }
+        false
+    }
+
     /// A stream ends while it is being captured: the capture of an origin goes silently, a fork is spoilt.
     pub fn leave_capture(&mut self, stream: Handle) {
         let Some(capture) = self.streams.peek(stream).and_then(|stream| stream.capture.as_ref()) else { return };
         let handle = capture.capture;
         let origin = self.graphs.captures.peek(handle).is_some_and(|capture| capture.origin == stream);
+        if self.graphs.captures.peek(handle).is_some_and(|capture| capture.poisoned) {
+            condition::poisoned("a stream of a spoilt capture was destroyed");
+        }
         if origin {
             self.drop_capture(handle);
         } else if let Some(capture) = self.graphs.captures.peek_mut(handle) {

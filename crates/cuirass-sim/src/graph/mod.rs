@@ -144,6 +144,9 @@ impl Default for Graphs {
 /// A context ends: captures of its streams go with it. (Graphs belong to no context.)
 pub fn context_ended(state: &mut State, context: Handle) {
     for capture in state.graphs.captures.handles(|capture| capture.context == context) {
+        if state.graphs.captures.peek(capture).is_some_and(|capture| capture.poisoned) {
+            condition::poisoned("the context of a spoilt capture was released");
+        }
         state.end_capture(capture, CONTEXT_IS_DESTROYED);
     }
 }

@@ -135,11 +135,11 @@ impl Blocks {
         }
     }
 
-    /// Takes away a chunk that is free as a whole, if there is one.
-    pub fn shrink(&mut self) -> Option<(u64, u64)> {
+    /// Takes away a chunk of at most so many bytes that is free as a whole, if there is one.
+    pub fn shrink(&mut self, most: u64) -> Option<(u64, u64)> {
         let whole = |(start, chunk): (&u64, &Chunk)| {
             let free = self.free.get(start)?;
-            (chunk.used == 0 && free.len == chunk.len && free.after.is_none()).then_some((*start, chunk.len))
+            (chunk.used == 0 && chunk.len <= most && free.len == chunk.len && free.after.is_none()).then_some((*start, chunk.len))
         };
         let (start, len) = self.chunks.iter().rev().find_map(whole)?;
         self.pull(start);

@@ -102,7 +102,7 @@ pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> Answer {
 pub fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> Answer {
     let mut state = state::lock()?;
     let key = state.memory.pools.key(Handle::of(pool))?;
-    trim_one(&mut state, key, keep as u64);
+    trim_one(&mut state, key, keep as u64, keep as u64);
     Ok(())
 }
 

@@ -260,7 +260,7 @@ pub fn trim(state: &mut State) {
     for slot in 0..state.memory.pools.all.len() {
         let key = PoolKey(slot as u32);
         let keep = state.memory.pools.get(key).map_or(0, |pool| if pool.closed { 0 } else { pool.threshold });
-        trim_one(state, key, keep);
+        trim_one(state, key, keep, 0);
     }
     let surplus = |pool: &Pool| pool.closed || pool.reserved[0] > pool.threshold;
     let pools = &mut state.memory.pools;
@@ -270,12 +270,12 @@ pub fn trim(state: &mut State) {
 
 fn trim_all(state: &mut State) {
     for slot in 0..state.memory.pools.all.len() {
-        trim_one(state, PoolKey(slot as u32), 0);
+        trim_one(state, PoolKey(slot as u32), 0, 0);
     }
 }
 
-/// Makes a pool give back free memory until it holds no more than `keep`.
-fn trim_one(state: &mut State, key: PoolKey, keep: u64) {
+/// Makes a pool give back free memory until it holds no more than `keep`, and never less than `least`.
+fn trim_one(state: &mut State, key: PoolKey, keep: u64, least: u64) {
     let (pools, engine) = (&mut state.memory.pools, &state.engine);
     let Some(pool) = pools.get_mut(key) else { return };
     if pool.reserved[0] <= keep && !pool.closed {
@@ -284,7 +284,8 @@ fn trim_one(state: &mut State, key: PoolKey, keep: u64) {
     pool.blocks.settle(|dep| engine.reached(dep));
     let mut given = Vec::new();
     while pool.reserved[0] > keep {
-        let Some((start, len)) = pool.blocks.shrink() else { break };
+        let spare = pool.reserved[0].saturating_sub(least);
+        let Some((start, len)) = pool.blocks.shrink(spare) else { break };
         pool.reserved[0] -= len;
         given.push((start, len));
     }
