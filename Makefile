@@ -9,11 +9,12 @@ export LIBCLANG_PATH := $(abspath $(VENV))/lib/libclang
 export CUIRASS_NVRTC := $(abspath $(VENV))/lib/libnvrtc/libnvrtc.so.13
 export CUIRASS_SIM_LIBRARY := $(abspath target)/debug/libcuda.so
 
-.PHONY: help setup build demo test test-rust test-python lint check fmt gen soak wheel clean
+.PHONY: help setup build demo test test-rust test-python gauntlet lint check fmt gen soak wheel clean
 
 help:
 	@echo "make demo    the main job, on a GPU or on the simulated device"
 	@echo "make test    everything that CI runs (make lint, make test-rust, make test-python are its parts)"
+	@echo "make gauntlet  each driver call of each operation made to fail, and planted mistakes found"
 	@echo "make soak    the long sweeps, in full"
 	@echo "make gen     write the generated files anew"
 	@echo "make wheel   an optimised wheel in dist/"
@@ -43,6 +44,11 @@ test: lint test-rust test-python
 test-rust: build
 	cargo test --quiet --workspace --exclude cuirass-py
 	cargo run --quiet --example demo -p cuirass sim
+
+# What `make test-rust` runs a part of (CUIRASS_GAUNTLET=slice:SEED chooses another).
+gauntlet: build
+	CUIRASS_GAUNTLET=full cargo test --quiet -p cuirass --test gauntlet
+	cargo test --quiet -p cuirass --test planted -- --ignored --nocapture
 
 test-python: build
 	$(BIN)/python -m pytest -q python/tests

@@ -26,11 +26,26 @@ from ._cuirass import (
 )
 from ._error import CUDAError, CUDAStickyError, CUDAWarning, NVRTCError, Status
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import sim as sim
+    from . import system as system
+    from . import testing as testing
+    from . import typing as typing
+    from . import utils as utils
+    from ._options import (
+        ContextOptions,
+        DeviceMemoryResourceOptions,
+        EventOptions,
+        ProgramOptions,
+        StreamOptions,
+    )
+
 # Data classes need a module that is slow to load: they are made when one is first asked for.
 _OPTIONS = frozenset(
     ("ContextOptions", "DeviceMemoryResourceOptions", "EventOptions", "ProgramOptions", "StreamOptions")
 )
-_MODULES = frozenset(("sim", "system", "typing", "utils"))
+_MODULES = frozenset(("sim", "system", "testing", "typing", "utils"))
 
 __all__ = [
     "LEGACY_DEFAULT_STREAM",

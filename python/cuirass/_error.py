@@ -95,7 +95,6 @@ def make(kind: str, message: str, facts: dict[str, object]) -> CUDAError:
     error: CUDAError
     if kind == "sticky":
         error = CUDAStickyError(message)
-        error.add_note("the fault is from an earlier kernel: this process must be restarted to use CUDA again")
     elif kind == "compiler":
         error = NVRTCError(message)
         log = facts.pop("log", "")

@@ -26,7 +26,7 @@ def find() -> str | None:
 
 def _from_pathfinder() -> str | None:
     try:
-        from cuda.pathfinder import load_nvidia_dynamic_lib
+        from cuda.pathfinder import load_nvidia_dynamic_lib  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         return None
     try:

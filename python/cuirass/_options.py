@@ -198,9 +198,7 @@ class ProgramOptions:
     extra_device_vectorization: bool | None = None
     link_time_optimization: bool | None = None
     gen_opt_lto: bool | None = None
-    define_macro: (
-        str | tuple[str, str] | list[str | tuple[str, str]] | tuple[str | tuple[str, str], ...] | None
-    ) = None
+    define_macro: str | tuple[str, str] | list[str | tuple[str, str]] | tuple[str | tuple[str, str], ...] | None = None
     undefine_macro: str | list[str] | tuple[str] | None = None
     include_path: str | list[str] | tuple[str] | None = None
     use_bundled_headers: bool | None = None

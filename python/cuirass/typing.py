@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
-
-if TYPE_CHECKING:
-    from cuda.bindings import driver  # type: ignore[import-not-found, import-untyped, unused-ignore]
+from typing import Literal, Protocol, SupportsInt, TypeAlias, runtime_checkable
 
 __all__ = [
     "AddressModeType",
@@ -33,10 +30,10 @@ __all__ = [
     "WorkqueueSharingScopeType",
 ]
 
-DevicePointerType: TypeAlias = "driver.CUdeviceptr | int | None"
-"""An address: a number, a ``CUdeviceptr``, or ``None`` for none."""
+DevicePointerType: TypeAlias = SupportsInt | int | None
+"""An address: a number, a ``CUdeviceptr`` of ``cuda.bindings.driver``, or ``None`` for none."""
 
-DeviceResourcesType: TypeAlias = "Sequence[object]"
+DeviceResourcesType: TypeAlias = Sequence[object]
 """Parts of a device."""
 
 ProcessStateType: TypeAlias = Literal["running", "locked", "checkpointed", "failed"]

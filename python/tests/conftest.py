@@ -10,8 +10,9 @@ os.environ.setdefault("CUIRASS_DRIVER", "sim")
 if os.environ["CUIRASS_DRIVER"] == "sim":
     os.environ.setdefault("CUIRASS_SIM", "devices=2,quiet=1")
 
-import cuirass
 import pytest
+
+import cuirass
 
 KERNELS = r"""
 extern "C" __global__ void add(int* values, int n, int what) {

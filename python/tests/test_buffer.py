@@ -4,8 +4,9 @@ import sys
 import threading
 import weakref
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import LEGACY_DEFAULT_STREAM, Buffer, CUDAError, Device
 
 from .conftest import is_sim, needs_sim
@@ -32,6 +33,8 @@ def test_allocate_and_close(device, stream, census):
         lambda: buffer.fill(0, stream=stream),
         lambda: buffer.copy_to(buffer, stream=stream),
         lambda: buffer.set_deallocation_stream(stream),
+        lambda: buffer.device_id,
+        lambda: buffer.is_host_accessible,
     ):
         with pytest.raises(RuntimeError, match="this buffer is closed"):
             use()
@@ -182,7 +185,6 @@ def test_from_handle_with_an_owner():
     assert alive() is not None
     buffer.close()
     assert buffer.owner is None
-    del buffer
     assert alive() is None
 
 

@@ -2,6 +2,7 @@ import gc
 import weakref
 
 import pytest
+
 from cuirass import Context, ContextOptions, StreamOptions
 
 
@@ -32,6 +33,18 @@ def test_a_created_context(device, census):
     stream.close()
     del stream
     gc.collect()
+
+
+def test_a_current_context_is_not_closed(device, census):
+    made = device.create_context()
+    previous = device.set_current(made)
+    with pytest.raises(RuntimeError, match="current on this thread"):
+        made.close()
+    assert not made.is_closed
+    device.set_current(previous)
+    made.close()
+    previous.close()
+    del made, previous
 
 
 def test_creating_keeps_what_is_current(device, census):

@@ -3,8 +3,9 @@ import gc
 import pickle
 import threading
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import Device
 
 from .conftest import is_sim, needs_sim
@@ -59,6 +60,13 @@ def test_what_it_tells(device):
     assert int(device) == 0
     assert device.device_id == 0
     assert "Device 0" in repr(device)
+
+
+def test_can_access_peer(device):
+    assert device.can_access_peer(device) is True
+    assert device.can_access_peer(0) is True
+    with pytest.raises(ValueError):
+        device.can_access_peer(99)
 
 
 def test_equality_and_hash(device):
@@ -158,9 +166,12 @@ def test_with_a_device_restores_what_was_current(device):
     assert current() == before
     made = device.create_context()
     device.set_current(made)
+    other = Device.get_all_devices()[-1]
     with device:
-        assert current() == int(device.__class__(0).create_stream().context.handle) or True
-        assert current() != int(made.handle)
+        # The context that its methods work in.
+        assert current() == int(device.context.handle) == int(made.handle)
+    with other:
+        assert current() == int(other.context.handle)
     assert current() == int(made.handle)
     device.set_current()
     made.close()

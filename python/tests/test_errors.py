@@ -1,8 +1,9 @@
 import copy
 import pickle
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import CUDAError, CUDAStickyError, CUDAWarning, NVRTCError, Status
 
 from .conftest import KERNELS, child, needs_sim
@@ -67,8 +68,7 @@ def test_an_error_of_the_compiler():
     assert pickle.loads(pickle.dumps(error)).log == error.log
 
 
-STICKY = (
-    """
+STICKY = """
 import sys, pickle, warnings
 warnings.simplefilter("ignore")
 import cuirass
@@ -91,7 +91,6 @@ for call in (stream.sync, device.sync, lambda: device.allocate(16, stream=stream
         raise SystemExit(f"{call} did not fail")
 print("done")
 """
-)
 
 
 def test_a_fault_is_sticky_and_the_process_lives():

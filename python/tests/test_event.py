@@ -1,6 +1,7 @@
 import weakref
 
 import pytest
+
 from cuirass import CUDAError, Event, EventOptions
 
 

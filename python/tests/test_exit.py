@@ -70,9 +70,7 @@ CASES = {
         "for t in threads: t.join()"
     ),
     "an owner that runs code": (
-        "class O:\n"
-        "    def __del__(self): device.set_current()\n"
-        "owned = cuirass.Buffer.from_handle(1, 1, owner=O())"
+        "class O:\n    def __del__(self): device.set_current()\nowned = cuirass.Buffer.from_handle(1, 1, owner=O())"
     ),
 }
 

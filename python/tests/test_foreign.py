@@ -1,7 +1,8 @@
 """cuda.bindings in the same process: contexts, streams, events and memory go both ways."""
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import Buffer, Device, LaunchConfig, Stream, launch
 
 from .conftest import child

@@ -2,8 +2,9 @@ import json
 import subprocess
 import sys
 
-import cuirass
 import pytest
+
+import cuirass
 
 from .conftest import child
 

@@ -3,6 +3,7 @@ import pickle
 import struct
 
 import pytest
+
 from cuirass import CUDAError, LaunchConfig, launch
 
 numpy = pytest.importorskip("numpy")

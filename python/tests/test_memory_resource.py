@@ -1,8 +1,9 @@
 import gc
 import weakref
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import (
     LEGACY_DEFAULT_STREAM,
     Buffer,

@@ -5,8 +5,9 @@ import pathlib
 import pickle
 import sys
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import CUDAError, Kernel, NVRTCError, ObjectCode, Program, ProgramOptions
 
 from .conftest import KERNELS, child
@@ -69,7 +70,7 @@ def test_wrong_options():
 
 def test_wrong_programs():
     options = ProgramOptions(arch="sm_90")
-    with pytest.raises(ValueError, match="code_type"):
+    with pytest.raises(RuntimeError, match="code_type"):
         Program("", "fortran", options)
     with pytest.raises(NotImplementedError):
         Program("", "ptx", options)

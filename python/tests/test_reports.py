@@ -2,8 +2,9 @@ import gc
 import sys
 import warnings
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import Buffer, CUDAWarning
 
 from .conftest import child, needs_sim

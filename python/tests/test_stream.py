@@ -1,8 +1,10 @@
+import gc
 import threading
 import weakref
 
-import cuirass
 import pytest
+
+import cuirass
 from cuirass import LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream, StreamOptions
 
 
@@ -68,7 +70,7 @@ def test_record_and_wait(device):
     other.sync()
     with pytest.raises(TypeError):
         one.record(1)
-    with pytest.raises(TypeError, match="__cuda_stream__"):
+    with pytest.raises(ValueError, match="__cuda_stream__"):
         one.wait(1)
 
 
@@ -82,10 +84,34 @@ def test_foreign_streams_are_kept(device):
     assert wrapped == stream
     wrapped.record().sync()
     wrapped.close()
-    del wrapped
     assert alive() is None
     # It was not ours to destroy.
     stream.sync()
+
+
+def test_a_foreign_object_that_holds_its_wrapper_is_collected(device):
+    stream = device.create_stream()
+    foreign = Foreign(stream)
+    foreign.wrapper = device.create_stream(foreign)
+    alive = weakref.ref(foreign)
+    del foreign
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_buffer_keeps_the_foreign_object_of_its_stream(device):
+    stream = device.create_stream()
+    foreign = Foreign(stream)
+    foreign.wrapper = device.create_stream(foreign)
+    buffer = device.allocate(64, stream=foreign.wrapper)
+    alive = weakref.ref(foreign)
+    del foreign
+    gc.collect()
+    assert alive() is not None
+    assert alive().wrapper is not None
+    buffer.close()
+    gc.collect()
+    assert alive() is None
 
 
 def test_wrong_protocols(device, stream):

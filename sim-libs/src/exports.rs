@@ -623,7 +623,7 @@ pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> C
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
-    gate::call(&EXPORTS[55], || cuirass_sim::context::cuCtxResetPersistingL2Cache())
+    gate::call(&EXPORTS[55], cuirass_sim::context::cuCtxResetPersistingL2Cache)
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSetCacheConfig`.
@@ -680,7 +680,7 @@ pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUre
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    gate::call(&EXPORTS[61], || cuirass_sim::context::cuCtxSynchronize())
+    gate::call(&EXPORTS[61], cuirass_sim::context::cuCtxSynchronize)
 }
 /// # Safety
 /// As `cuda.h` says of `cuCtxSynchronize_v2`.
@@ -949,14 +949,22 @@ pub unsafe extern "C" fn cuDeviceGetFabricClusterUuid(uuid: *mut CUuuid, dev: CU
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetGraphMemAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetGraphMemAttribute(
     device: CUdevice,
     attr: CUgraphMem_attribute,
     value: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[81])
+    gate::call(&EXPORTS[81], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuDeviceGetGraphMemAttribute(
+                FromC::from_c(device),
+                FromC::from_c(attr),
+                FromC::from_c(value),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGetHostAtomicCapabilities`.
@@ -1121,10 +1129,12 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) ->
 /// # Safety
 /// As `cuda.h` says of `cuDeviceGraphMemTrim`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
-    gate::not_simulated(&EXPORTS[94])
+    gate::call(&EXPORTS[94], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::pool::cuDeviceGraphMemTrim(FromC::from_c(device)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDevicePrimaryCtxGetState`.
@@ -1232,14 +1242,22 @@ pub unsafe extern "C" fn cuDeviceRegisterAsyncNotification(
 /// # Safety
 /// As `cuda.h` says of `cuDeviceSetGraphMemAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
     device: CUdevice,
     attr: CUgraphMem_attribute,
     value: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[104])
+    gate::call(&EXPORTS[104], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuDeviceSetGraphMemAttribute(
+                FromC::from_c(device),
+                FromC::from_c(attr),
+                FromC::from_c(value),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuDeviceSetMemPool`.
@@ -2124,7 +2142,6 @@ pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph:
 /// # Safety
 /// As `cuda.h` says of `cuGraphConditionalHandleCreate`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphConditionalHandleCreate(
     pHandle_out: *mut CUgraphConditionalHandle,
@@ -2133,7 +2150,18 @@ pub unsafe extern "C" fn cuGraphConditionalHandleCreate(
     defaultLaunchValue: ::std::os::raw::c_uint,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[163])
+    gate::call(&EXPORTS[163], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::graph::node::cuGraphConditionalHandleCreate(
+                FromC::from_c(pHandle_out),
+                FromC::from_c(hGraph),
+                FromC::from_c(ctx),
+                FromC::from_c(defaultLaunchValue),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuGraphCreate`.
@@ -4744,14 +4772,22 @@ pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
 /// # Safety
 /// As `cuda.h` says of `cuMemGetDefaultMemPool`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetDefaultMemPool(
     pool_out: *mut CUmemoryPool,
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[341])
+    gate::call(&EXPORTS[341], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuMemGetDefaultMemPool(
+                FromC::from_c(pool_out),
+                FromC::from_c(location),
+                FromC::from_c(type_),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemGetHandleForAddressRange`.
@@ -4805,14 +4841,22 @@ pub unsafe extern "C" fn cuMemGetLocationInfo(
 /// # Safety
 /// As `cuda.h` says of `cuMemGetMemPool`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetMemPool(
     pool: *mut CUmemoryPool,
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[346])
+    gate::call(&EXPORTS[346], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuMemGetMemPool(
+                FromC::from_c(pool),
+                FromC::from_c(location),
+                FromC::from_c(type_),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemHostAlloc`.
@@ -5000,13 +5044,15 @@ pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolExportPointer`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolExportPointer(
     shareData_out: *mut CUmemPoolPtrExportData,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[359])
+    gate::call(&EXPORTS[359], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe { cuirass_sim::memory::ipc::cuMemPoolExportPointer(FromC::from_c(shareData_out), FromC::from_c(ptr)) }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolExportToShareableHandle`.
@@ -5073,7 +5119,6 @@ pub unsafe extern "C" fn cuMemPoolGetAttribute(
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolImportFromShareableHandle`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolImportFromShareableHandle(
     pool_out: *mut CUmemoryPool,
@@ -5081,19 +5126,37 @@ pub unsafe extern "C" fn cuMemPoolImportFromShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: ::std::os::raw::c_ulonglong,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[363])
+    gate::call(&EXPORTS[363], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::ipc::cuMemPoolImportFromShareableHandle(
+                FromC::from_c(pool_out),
+                FromC::from_c(handle),
+                FromC::from_c(handleType),
+                FromC::from_c(flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolImportPointer`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolImportPointer(
     ptr_out: *mut CUdeviceptr,
     pool: CUmemoryPool,
     shareData: *mut CUmemPoolPtrExportData,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[364])
+    gate::call(&EXPORTS[364], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::ipc::cuMemPoolImportPointer(
+                FromC::from_c(ptr_out),
+                FromC::from_c(pool),
+                FromC::from_c(shareData),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemPoolSetAccess`.
@@ -5279,14 +5342,22 @@ pub unsafe extern "C" fn cuMemSetAccess(
 /// # Safety
 /// As `cuda.h` says of `cuMemSetMemPool`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemSetMemPool(
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[376])
+    gate::call(&EXPORTS[376], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pool::cuMemSetMemPool(
+                FromC::from_c(location),
+                FromC::from_c(type_),
+                FromC::from_c(pool),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemUnmap`.
@@ -8909,7 +8980,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11040,
         address: Address(cuDeviceGetGraphMemAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9039,7 +9110,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11040,
         address: Address(cuDeviceGraphMemTrim as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9139,7 +9210,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 11040,
         address: Address(cuDeviceSetGraphMemAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -9729,7 +9800,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "graph/node",
         since: 12030,
         address: Address(cuGraphConditionalHandleCreate as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11509,7 +11580,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 13000,
         address: Address(cuMemGetDefaultMemPool as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11559,7 +11630,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 13000,
         address: Address(cuMemGetMemPool as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11689,7 +11760,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/ipc",
         since: 11020,
         address: Address(cuMemPoolExportPointer as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11729,7 +11800,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/ipc",
         since: 11020,
         address: Address(cuMemPoolImportFromShareableHandle as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11739,7 +11810,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/ipc",
         since: 11020,
         address: Address(cuMemPoolImportPointer as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11859,7 +11930,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pool",
         since: 13000,
         address: Address(cuMemSetMemPool as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },

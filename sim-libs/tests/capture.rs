@@ -220,8 +220,8 @@ impl Fixture {
             "cuLaunchKernel(legacy)" => self.launch(d, legacy),
             "cuLaunchKernel(per-thread)" => self.launch(d, per_thread),
             "cuLaunchKernel(blocking other)" => self.launch(d, self.blocking),
-            "cuLaunchHostFunc(other)" => d.call("cuLaunchHostFunc", (o, nothing as usize, NULL)),
-            "cuLaunchHostFunc(capturing)" => d.call("cuLaunchHostFunc", (c, nothing as usize, NULL)),
+            "cuLaunchHostFunc(other)" => d.call("cuLaunchHostFunc", (o, nothing as *const () as usize, NULL)),
+            "cuLaunchHostFunc(capturing)" => d.call("cuLaunchHostFunc", (c, nothing as *const () as usize, NULL)),
             "cuModuleLoadData" => {
                 let status = d.call("cuModuleLoadData", (out, PTX.as_ptr()));
                 d.modules.borrow_mut().push(got);
@@ -250,7 +250,9 @@ impl Fixture {
             "cuGraphLaunch(other)" => d.call("cuGraphLaunch", (self.exec, o)),
             "cuGraphLaunch(capturing)" => d.call("cuGraphLaunch", (self.exec, c)),
             "cuGraphAddEmptyNode(other graph)" => d.call("cuGraphAddEmptyNode", (out, self.empty, NULL, 0usize)),
-            "cuUserObjectCreate" => d.call("cuUserObjectCreate", (out, NULL, nothing as usize, 1u32, 1u32)),
+            "cuUserObjectCreate" => {
+                d.call("cuUserObjectCreate", (out, NULL, nothing as *const () as usize, 1u32, 1u32))
+            }
             "cuThreadExchangeStreamCaptureMode" => {
                 let mut mode = RELAXED;
                 let status = d.call("cuThreadExchangeStreamCaptureMode", (&raw mut mode,));
@@ -369,7 +371,10 @@ fn invalidated_end() {
         let (status, value) = d.capturing(stream);
         s.value("is capturing", status, value);
         let (mut state, mut id) = (0u32, 0u64);
-        s.step("capture info", d.call("cuStreamGetCaptureInfo_v2", (stream, &raw mut state, &raw mut id, NULL, NULL, NULL)));
+        s.step(
+            "capture info",
+            d.call("cuStreamGetCaptureInfo_v2", (stream, &raw mut state, &raw mut id, NULL, NULL, NULL)),
+        );
         s.step("memset on invalidated", memset(&d, memory, stream));
         s.step("query", d.call("cuStreamQuery", (stream,)));
         s.step("end", end(&d, stream).0);
@@ -510,7 +515,8 @@ fn exchange(d: &Driver, mode: u32) -> (String, &'static str) {
     let mut mode = mode;
     let status = d.call("cuThreadExchangeStreamCaptureMode", (&raw mut mode,));
     let names = ["GLOBAL", "THREAD_LOCAL", "RELAXED"];
-    let whole = ["CU_STREAM_CAPTURE_MODE_GLOBAL", "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", "CU_STREAM_CAPTURE_MODE_RELAXED"];
+    let whole =
+        ["CU_STREAM_CAPTURE_MODE_GLOBAL", "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", "CU_STREAM_CAPTURE_MODE_RELAXED"];
     assert_eq!(names.len(), whole.len());
     (status, whole[mode as usize])
 }

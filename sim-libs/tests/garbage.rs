@@ -68,7 +68,9 @@ fn handles_that_are_none_are_answers() {
             if skipped || signature.params.contains(&Param::Other) || signature.params.len() > 11 {
                 continue;
             }
-            for (round, handle) in [0, 1, 2, stale, old, prim, 0xdead_beef, usize::MAX, stale + 16].into_iter().enumerate() {
+            for (round, handle) in
+                [0, 1, 2, stale, old, prim, 0xdead_beef, usize::MAX, stale + 16].into_iter().enumerate()
+            {
                 let mut args = [0usize; 11];
                 for (at, param) in signature.params.iter().enumerate() {
                     args[at] = match param {

@@ -136,7 +136,9 @@ fn parameters_are_taken_at_the_call() {
         let size = 16_usize;
         let extra = [1_usize, block.as_ptr() as usize, 2, &raw const size as usize, 0];
         let one = 1_u32;
-        let call = |params: usize, extra: usize| d.call("cuLaunchKernel", (function, one, one, one, one, one, one, 0_u32, NULL, params, extra));
+        let call = |params: usize, extra: usize| {
+            d.call("cuLaunchKernel", (function, one, one, one, one, one, one, 0_u32, NULL, params, extra))
+        };
         assert_eq!(call(NULL, extra.as_ptr() as usize), "SUCCESS");
         assert_eq!(word(&d, p), 12);
         let both = [&raw const value as usize, &raw const p as usize];
@@ -154,7 +156,15 @@ fn a_fault_says_where_and_why() {
         assert_eq!(launch(&d, function, 11, NULL, &[(&raw const p).cast()]), "SUCCESS");
         assert_eq!(d.call("cuCtxSynchronize", ()), "ILLEGAL_ADDRESS");
         let reports = d.reports();
-        for word in ["past", "thread (10,0,0)", "write of 4 bytes", "0 bytes past the end", "40 bytes", "cuMemAlloc_v2", "st.global"] {
+        for word in [
+            "past",
+            "thread (10,0,0)",
+            "write of 4 bytes",
+            "0 bytes past the end",
+            "40 bytes",
+            "cuMemAlloc_v2",
+            "st.global",
+        ] {
             assert!(reports.contains(word), "{word}: {reports}");
         }
     });
@@ -225,7 +235,8 @@ fn a_bad_text_is_explained_in_the_log() {
         let options = [5_u32, 6];
         let mut values = [log.as_mut_ptr() as usize, log.len()];
         let mut module = 0_usize;
-        let status = d.call("cuModuleLoadDataEx", (&raw mut module, bad.as_ptr(), 2_u32, options.as_ptr(), values.as_mut_ptr()));
+        let status =
+            d.call("cuModuleLoadDataEx", (&raw mut module, bad.as_ptr(), 2_u32, options.as_ptr(), values.as_mut_ptr()));
         assert_eq!(status, "INVALID_PTX");
         let text = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap();
         assert!(text.contains("line 4"), "{text}");
@@ -256,7 +267,10 @@ fn a_library_is_a_module_of_each_context() {
         assert_ne!(here, there);
         assert_eq!(word(&d, there), 41);
         assert_ne!(d.get("cuKernelGetFunction", |out| (out, kernel)), function);
-        assert_eq!(launch(&d, function, 1, NULL, &[(&raw const value).cast(), (&raw const here).cast()]), "INVALID_HANDLE");
+        assert_eq!(
+            launch(&d, function, 1, NULL, &[(&raw const value).cast(), (&raw const here).cast()]),
+            "INVALID_HANDLE"
+        );
         d.ok("cuCtxDestroy_v2", (second,));
         d.ok("cuCtxSetCurrent", (first,));
         assert_eq!(word(&d, here), 50);

@@ -352,3 +352,84 @@ fn many_threads_allocate_and_free() {
         assert_eq!(d.census()["pooled_memory"], 0);
     });
 }
+
+const TOUCH: &std::ffi::CStr = c"
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry touch(.param .u64 to)
+{
+    .reg .b32 %r1;
+    .reg .b64 %rd1;
+    ld.param.u64 %rd1, [to];
+    mov.u32 %r1, 77;
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+";
+
+#[test]
+fn another_devices_memory_needs_leave() {
+    alone("another_devices_memory_needs_leave", "devices=2,memory=256MiB", || {
+        let (d, first) = Driver::ready();
+        let p = d.memory(64);
+        let second = d.get("cuDevicePrimaryCtxRetain", |out| (out, 1_i32));
+        d.ok("cuCtxSetCurrent", (second,));
+        let q = d.memory(64);
+        let mut ordinal = 9_i32;
+        d.ok("cuPointerGetAttribute", (&raw mut ordinal, 9_u32, q));
+        assert_eq!(ordinal, 1);
+        d.ok("cuMemsetD8_v2", (p, 1_u8, 64_usize));
+        d.ok("cuMemcpyPeer", (q, second, p, first, 64_usize));
+        assert_eq!(read(&d, q, 2), [1, 1]);
+        let module = d.get("cuModuleLoadData", |out| (out, TOUCH.as_ptr()));
+        let touch = d.get("cuModuleGetFunction", |out| (out, module, c"touch".as_ptr()));
+        let launch = |to: usize| {
+            let (one, params) = (1_u32, [&raw const to]);
+            d.call("cuLaunchKernel", (touch, one, one, one, one, one, one, 0_u32, NULL, params.as_ptr(), NULL))
+        };
+        d.ok("cuCtxEnablePeerAccess", (first, 0_u32));
+        assert_eq!(d.call("cuCtxEnablePeerAccess", (first, 0_u32)), "PEER_ACCESS_ALREADY_ENABLED");
+        assert_eq!(launch(p), "SUCCESS");
+        d.ok("cuCtxSynchronize", ());
+        assert_eq!(read(&d, p, 4), [77, 0, 0, 0]);
+        d.ok("cuCtxDisablePeerAccess", (first,));
+        assert_eq!(d.call("cuCtxDisablePeerAccess", (first,)), "PEER_ACCESS_NOT_ENABLED");
+        // Pool memory asks its pool instead.
+        d.ok("cuCtxSetCurrent", (first,));
+        let pooled = d.get("cuMemAllocAsync", |out| (out, 64_usize, NULL));
+        let pool = d.get("cuDeviceGetDefaultMemPool", |out| (out, 0_i32));
+        let wish = [1_u32, 1, 3];
+        d.ok("cuMemPoolSetAccess", (pool, wish.as_ptr(), 1_usize));
+        d.ok("cuCtxSetCurrent", (second,));
+        assert_eq!(launch(pooled), "SUCCESS");
+        d.ok("cuCtxSynchronize", ());
+        assert_eq!(launch(p), "SUCCESS");
+        assert_eq!(d.call("cuCtxSynchronize", ()), "ILLEGAL_ADDRESS");
+        assert!(d.reports().contains("from a device without access"), "{}", d.reports());
+        d.ok("cuCtxSetCurrent", (first,));
+        d.ok("cuCtxSynchronize", ());
+    });
+}
+
+#[test]
+fn absurd_sizes_are_refused() {
+    alone("absurd_sizes_are_refused", "memory=1GiB", || {
+        let (d, _) = Driver::ready();
+        let (mut got, mut pitch) = (0_usize, 0_usize);
+        let out = &raw mut got;
+        for bytes in [usize::MAX, usize::MAX - 4096, 1 << 63, 1 << 47, 1 << 40, (1 << 30) + 1] {
+            assert_eq!(d.call("cuMemAlloc_v2", (out, bytes)), "OUT_OF_MEMORY", "{bytes}");
+            assert_eq!(d.call("cuMemAllocAsync", (out, bytes, NULL)), "OUT_OF_MEMORY", "{bytes}");
+        }
+        for bytes in [usize::MAX, 1 << 63, 1 << 47] {
+            assert_eq!(d.call("cuMemAllocHost_v2", (out, bytes)), "OUT_OF_MEMORY", "{bytes}");
+            assert_eq!(d.call("cuMemAllocManaged", (out, bytes, 1_u32)), "OUT_OF_MEMORY", "{bytes}");
+            assert_ne!(d.call("cuMemHostRegister_v2", (&raw mut pitch, bytes, 0_u32)), "SUCCESS", "{bytes}");
+        }
+        let wide = (out, &raw mut pitch, usize::MAX, usize::MAX, 4_u32);
+        assert_ne!(d.call("cuMemAllocPitch_v2", wide), "SUCCESS");
+        let p = d.memory(1 << 30);
+        d.ok("cuMemFree_v2", (p,));
+    });
+}

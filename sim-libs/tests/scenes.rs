@@ -20,7 +20,7 @@ extern "C" fn hold(_data: *mut std::ffi::c_void) {
 
 fn hold_up(d: &Driver, stream: usize) {
     GATE.store(false, Ordering::Release);
-    d.ok("cuLaunchHostFunc", (stream, hold as usize, NULL));
+    d.ok("cuLaunchHostFunc", (stream, hold as *const () as usize, NULL));
 }
 
 fn release() {
@@ -218,7 +218,10 @@ fn graphs() {
         s.step("cross graph dep", edge(g, a, foreign));
         s.step("add node with foreign dep", node(g, &[foreign]).0);
         d.ok("cuGraphRemoveDependencies_v2", (g, &raw const b, &raw const a, NULL, 1usize));
-        s.step("remove absent dep", d.call("cuGraphRemoveDependencies_v2", (g, &raw const b, &raw const a, NULL, 1usize)));
+        s.step(
+            "remove absent dep",
+            d.call("cuGraphRemoveDependencies_v2", (g, &raw const b, &raw const a, NULL, 1usize)),
+        );
         s.step("destroy node", d.call("cuGraphDestroyNode", (b,)));
         s.step("instantiate", d.call("cuGraphInstantiateWithFlags", (&raw mut exec, g, 0u64)));
         let mut got = 0usize;
@@ -278,8 +281,10 @@ fn green() {
 fn every_crash_of_the_real_driver_is_a_listed_difference() {
     let text = std::fs::read_to_string(common::facts().join("scenes.jsonl")).unwrap();
     let scenes = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let crashed: Vec<String> = scenes.filter(|scene| scene["rc"] != 0).map(|scene| scene["scene"].to_string()).collect();
+    let crashed: Vec<String> =
+        scenes.filter(|scene| scene["rc"] != 0).map(|scene| scene["scene"].to_string()).collect();
     let listed = common::differences().into_iter().filter(|entry| entry.contains("crashed"));
-    let listed: Vec<String> = listed.map(|entry| entry.lines().find_map(|line| line.strip_prefix("scene = ")).unwrap().to_owned()).collect();
+    let listed: Vec<String> =
+        listed.map(|entry| entry.lines().find_map(|line| line.strip_prefix("scene = ")).unwrap().to_owned()).collect();
     assert_eq!(crashed, listed);
 }

@@ -139,17 +139,34 @@ fn pools() {
         s.step("destroy default pool", d.call("cuMemPoolDestroy", (default,)));
         let plain = props(0, 0);
         let plain = d.get("cuMemPoolCreate", |out| (out, plain.as_ptr()));
-        let mut handle = 0u64;
-        let export = (&raw mut handle, plain, 1u32, 0u64);
-        s.step("export non-ipc", d.call("cuMemPoolExportToShareableHandle", export));
-        for step in ["create ipc pool", "export fd", "export ptr", "import pool same process"] {
-            s.skip(step);
-        }
-        s.skip("import ptr same process");
-        s.skip("alloc from imported");
+        let (mut file, mut data, mut shared) = (0u64, [0u64; 8], 0usize);
+        let export = |pool: usize, to: &mut u64| d.call("cuMemPoolExportToShareableHandle", (to as *mut u64, pool, 1u32, 0u64));
+        s.step("export non-ipc", export(plain, &mut file));
+        s.step("create ipc pool", d.call("cuMemPoolCreate", (&raw mut shared, props(0, 1).as_ptr())));
+        let status = export(shared, &mut file);
+        s.value("export fd", status, "<class 'int'>");
+        let p = d.get("cuMemAllocFromPoolAsync", |out| (out, 4096usize, shared, stream));
+        s.step("export ptr", d.call("cuMemPoolExportPointer", (data.as_mut_ptr(), p)));
+        let (mut imported, mut alias) = (0usize, 0usize);
+        let import = (&raw mut imported, file as usize, 1u32, 0u64);
+        s.step("import pool same process", d.call("cuMemPoolImportFromShareableHandle", import));
+        s.step("import ptr same process", d.call("cuMemPoolImportPointer", (&raw mut alias, imported, data.as_ptr())));
+        let from_imported = (&raw mut got, 64usize, imported, stream);
+        s.step("alloc from imported", d.call("cuMemAllocFromPoolAsync", from_imported));
+        // Both addresses are of the same bytes.
+        d.ok("cuMemsetD8Async", (p, 3u8, 4096usize, stream));
+        d.ok("cuStreamSynchronize", (stream,));
+        let mut back = [0u8; 4];
+        d.ok("cuMemcpyDtoH_v2", (back.as_mut_ptr(), alias, 4usize));
+        assert_eq!(back, [3; 4]);
+        d.ok("cuMemFreeAsync", (alias, stream));
+        d.ok("cuMemFreeAsync", (p, stream));
+        d.ok("cuMemPoolDestroy", (imported,));
+        d.ok("cuMemPoolDestroy", (shared,));
         d.ok("cuMemPoolDestroy", (plain,));
         s.step("create max huge", d.call("cuMemPoolCreate", (&raw mut got, props(1 << 50, 0).as_ptr())));
         s.end();
+        assert_eq!((&d.census()["pool"], &d.census()["pooled_memory"]), (&0.into(), &0.into()));
     });
 }
 

@@ -29,7 +29,7 @@ extern "C" fn count(_data: *mut c_void) {
 }
 
 fn host(d: &Driver, stream: usize, function: extern "C" fn(*mut c_void), data: usize) {
-    d.ok("cuLaunchHostFunc", (stream, function as usize, data));
+    d.ok("cuLaunchHostFunc", (stream, function as *const () as usize, data));
 }
 
 fn order() -> Vec<usize> {
@@ -140,7 +140,12 @@ fn a_seed_fixes_the_schedule() {
         let first = drawn(&d);
         set(7);
         assert_eq!(drawn(&d), first);
-        let others: Vec<_> = (1..6).map(|seed| { set(seed); drawn(&d) }).collect();
+        let others: Vec<_> = (1..6)
+            .map(|seed| {
+                set(seed);
+                drawn(&d)
+            })
+            .collect();
         assert!(others.iter().any(|other| *other != first), "other seeds, other schedules");
         // Nothing advances unless somebody asks.
         set(3);
@@ -296,7 +301,10 @@ fn every_address_that_is_asked_for_is_the_exported_one() {
             assert_eq!(query(&d, name, version), (d.address(export) as usize, 0), "{name:?}");
         }
         let mut address = 0usize;
-        assert_eq!(d.call("cuGetProcAddress", (c"cuNoSuchCall".as_ptr(), &raw mut address, 13000i32, 0u64)), "NOT_FOUND");
+        assert_eq!(
+            d.call("cuGetProcAddress", (c"cuNoSuchCall".as_ptr(), &raw mut address, 13000i32, 0u64)),
+            "NOT_FOUND"
+        );
         let mut table = 1usize;
         assert_ne!(d.call("cuGetExportTable", (&raw mut table, [0u8; 16].as_ptr())), "SUCCESS");
     });
@@ -388,10 +396,10 @@ fn a_user_object_lives_as_long_as_the_graph_that_uses_it() {
     alone("a_user_object_lives_as_long_as_the_graph_that_uses_it", "", || {
         let (d, _) = Driver::ready();
         let (stream, mut object) = (d.stream(1), 0usize);
-        d.ok("cuUserObjectCreate", (&raw mut object, 7usize, note as usize, 1u32, 1u32));
+        d.ok("cuUserObjectCreate", (&raw mut object, 7usize, note as *const () as usize, 1u32, 1u32));
         let graph = d.get("cuGraphCreate", |out| (out, 0u32));
         d.ok("cuGraphRetainUserObject", (graph, object, 1u32, 1u32));
-        let (mut node, params) = (0usize, [hold as usize, 0]);
+        let (mut node, params) = (0usize, [hold as *const () as usize, 0]);
         d.ok("cuGraphAddHostNode", (&raw mut node, graph, NULL, 0usize, params.as_ptr()));
         let exec = d.get("cuGraphInstantiateWithFlags", |out| (out, graph, 0u64));
         d.ok("cuGraphLaunch", (exec, stream));
@@ -404,7 +412,7 @@ fn a_user_object_lives_as_long_as_the_graph_that_uses_it() {
         while d.census()["user_object"] != 0 {
             assert!(start.elapsed() < Duration::from_secs(10));
         }
-        d.ok("cuLaunchHostFunc", (stream, count as usize, NULL));
+        d.ok("cuLaunchHostFunc", (stream, count as *const () as usize, NULL));
         d.ok("cuStreamSynchronize", (stream,));
         assert_eq!(order(), [7]);
     });
@@ -416,7 +424,7 @@ fn a_seed_draws_the_order_of_a_graphs_branches() {
         let (d, _) = Driver::ready();
         let graph = d.get("cuGraphCreate", |out| (out, 0u32));
         let node = |data: usize, after: &[usize]| {
-            let (mut node, params) = (0usize, [note as usize, data]);
+            let (mut node, params) = (0usize, [note as *const () as usize, data]);
             d.ok("cuGraphAddHostNode", (&raw mut node, graph, after.as_ptr(), after.len(), params.as_ptr()));
             node
         };
@@ -506,4 +514,19 @@ fn ptx_of_any_version_can_be_asked_for() {
         let (d, _) = Driver::ready();
         assert_eq!(load(&d, "9.0"), "SUCCESS");
     });
+}
+
+#[test]
+fn the_extra_functions_are_the_listed_ones() {
+    let d = Driver::load();
+    let list = include_str!("../../families/sim.toml");
+    let listed: Vec<&str> = list.lines().filter_map(|line| line.split_once(" = ").map(|(name, _)| name)).collect();
+    let listed: Vec<&str> = listed.into_iter().filter(|name| name.starts_with("cuirass_sim_")).collect();
+    listed.iter().for_each(|name| assert!(!d.address(name).is_null()));
+    let source = include_str!("../src/sim.rs");
+    let made: Vec<&str> = source.split("extern \"C\" fn ").skip(1).filter_map(|rest| rest.split('(').next()).collect();
+    assert_eq!(listed.len(), made.len());
+    made.iter().for_each(|name| assert!(listed.contains(name), "{name} is not listed"));
+    let documented = include_str!("../src/lib.rs");
+    made.iter().for_each(|name| assert!(documented.contains(&format!("{name}(")), "{name} is not documented"));
 }

@@ -58,15 +58,15 @@ pub fn write(root: &Path, families: &[Family], signatures: &Signatures) -> Resul
                     passed.push("&EXPORTS".to_owned());
                 }
                 let passed = passed.join(", ");
-                let body = format!("cuirass_sim::{path}::{name}({passed})");
-                let body = if signature.params.is_empty() {
-                    body
+                if signature.params.is_empty() {
+                    format!("gate::call(&EXPORTS[{index}], cuirass_sim::{path}::{name})")
                 } else {
                     format!(
-                        "// SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.\nunsafe {{ {body} }}"
+                        "gate::call(&EXPORTS[{index}], || {{ \
+                         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.\n\
+                         unsafe {{ cuirass_sim::{path}::{name}({passed}) }} }})"
                     )
-                };
-                format!("gate::call(&EXPORTS[{index}], || {{ {body} }})")
+                }
             }
             None => format!("gate::not_simulated(&EXPORTS[{index}])"),
         };

@@ -46,7 +46,7 @@ fn opcode(name: &str, operands: &str, ram: &mut Ram, out: u64) {
         ".version 8.4\n.target sm_90\n.address_size 64\n.shared .align 16 .b8 sm[4096];
 .entry k(.param .u64 out) {{ .reg .pred %p<8>; .reg .b16 %h<16>; .reg .b32 %w<16>; .reg .b64 %l<16>; .reg .b32 %n;
 ld.param.u64 %l9, [out]; mov.u32 %w9, %tid.x; mul.wide.u32 %l8, %w9, 16; add.s64 %l9, %l9, %l8;
-mul.lo.u32 %w1, %w9, 0x1234567; mov.b32 %w2, 0x3f812345; mov.b32 %w3, 0x3c003e11; shl.b32 %w8, %w9, 2;
+mul.lo.u32 %w1, %w9, 0x1234567; mov.b32 %w2, 0x3f812345; mov.b32 %w3, 0x3c003e11; shl.b32 %w8, %w9, 2; mov.u32 %w10, sm; add.u32 %w8, %w8, %w10;
 cvt.rn.f64.u32 %l1, %w9; cvt.rn.f64.u32 %l2, %w2; mov.b64 %l3, %l2; mov.b16 %h1, 0x3e11; mov.b16 %h2, 0x3c02; mov.b16 %h3, 0x3555;
 setp.lt.u32 %p1, %w9, 7; mov.u32 %n, 0;
 l: {} add.u32 %n, %n, 1; setp.lt.u32 %p7, %n, 500; @%p7 bra l; ret; }}",

@@ -114,6 +114,8 @@ pub(crate) struct Linkage {
     pub(crate) external: bool,
     pub(crate) visible: bool,
     pub(crate) weak: bool,
+    /// `.attribute(.managed)`, which stands behind the state space.
+    pub(crate) managed: bool,
 }
 
 /// A variable, at module or function scope, or a parameter.

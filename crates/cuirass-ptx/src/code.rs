@@ -248,6 +248,53 @@ pub(crate) struct Bar {
     pub(crate) dest: u32,
 }
 
+/// What an instruction of a barrier object does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MbarOp {
+    Init,
+    Inval,
+    Arrive,
+    ArriveDrop,
+    ExpectTx,
+    CompleteTx,
+    /// Whether the phase of a state, or of a parity, is over.
+    Test,
+    TestParity,
+}
+
+/// An instruction of a barrier object; its operands are register numbers or [`NONE`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mbar {
+    pub(crate) op: MbarOp,
+    pub(crate) address: Address,
+    /// A 64-bit register for the state, or a predicate.
+    pub(crate) dest: u32,
+    /// 32-bit registers: arrivals, and bytes that are expected.
+    pub(crate) count: u32,
+    pub(crate) bytes: u32,
+    /// The 64-bit register of a state, or the 32-bit one of a parity.
+    pub(crate) state: u32,
+}
+
+impl Mbar {
+    pub(crate) fn new(space: MemSpace) -> Self {
+        let address = Address { space, base: Base::Fixed, offset: 0 };
+        Self { op: MbarOp::Inval, address, dest: NONE, count: NONE, bytes: NONE, state: NONE }
+    }
+}
+
+/// A copy from global to shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopyAsync {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    pub(crate) bytes: u32,
+    /// The 32-bit register that says how many bytes the source has, or [`NONE`].
+    pub(crate) have: u32,
+    /// The predicate that says that it has none, or [`NONE`].
+    pub(crate) ignore: u32,
+}
+
 /// What a call goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callee {
@@ -289,6 +336,8 @@ pub(crate) enum Op {
     Load(Box<Access>),
     Store(Box<Access>),
     Atom(Box<Atom>),
+    Mbar(Box<Mbar>),
+    CopyAsync(Box<CopyAsync>),
     Sync(Box<Sync>),
     Bar(Box<Bar>),
     Call(Box<Call>),

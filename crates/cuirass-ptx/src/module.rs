@@ -135,6 +135,8 @@ pub struct Global {
     pub external: bool,
     /// Whether other modules and the host may see it.
     pub visible: bool,
+    /// Whether it is `.managed`: the host may use its address.
+    pub managed: bool,
 }
 
 /// A parsed, checked and lowered module.

@@ -80,3 +80,31 @@ fn wide_integers() {
     let got = i128::from_le_bytes(ram.bytes(data)[..16].try_into().unwrap());
     assert_eq!(got, words[0].wrapping_mul(words[1]) / 7 + (words[1] >> 3));
 }
+
+#[test]
+fn barrier_objects_and_copies() {
+    let mut ram = Ram::default();
+    let loaded = load(include_str!("samples/async.ptx"), &mut ram).unwrap();
+    let run = |ram: &Ram, kernel: &str, block: u32, params: Params| {
+        common::Go::new(kernel, 1, block, params).run(&loaded, ram, &TestHost::default()).unwrap();
+    };
+    let x: Vec<u32> = (0..512).map(|i| i * 7 % 31).collect();
+    let (dx, out) = (ram.alloc_u32(&x), ram.alloc(2048));
+    run(&ram, "barriers", 128, Params::default().u64(dx).u64(out).u32(5));
+    let mut v: Vec<u32> = x[..128].to_vec();
+    for _ in 0..5 {
+        v = (0..128).map(|i| v[i] + v[(i + 1) % 128]).collect();
+    }
+    assert_eq!(ram.u32s(out)[..128], v);
+    run(&ram, "groups", 128, Params::default().u64(dx).u64(out));
+    let reversed: Vec<u32> = x[..128].iter().rev().copied().collect();
+    assert_eq!(ram.u32s(out)[..128], reversed);
+    run(&ram, "copies", 64, Params::default().u64(dx).u64(out));
+    let got = ram.u32s(out);
+    for i in 0..64 {
+        assert_eq!(got[4 * i..][..4], x[4 * (63 - i)..][..4]);
+        // The last four bytes of the second sixteen were asked to be zero.
+        let from = 256 + 4 * (63 - i);
+        assert_eq!(got[256 + 4 * i..][..4], [x[from], x[from + 1], x[from + 2], 0]);
+    }
+}

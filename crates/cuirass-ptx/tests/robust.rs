@@ -14,7 +14,8 @@ mod common;
 use common::{Go, Params, Ram, TARGET, TestHost, load};
 use cuirass_ptx::{Module, ModuleErrorKind};
 
-const SAMPLES: [&str; 5] = [
+const SAMPLES: [&str; 6] = [
+    include_str!("samples/async.ptx"),
     include_str!("samples/basic.ptx"),
     include_str!("samples/features.ptx"),
     include_str!("samples/half.ptx"),
@@ -156,11 +157,27 @@ fn huge_numbers_are_refused_or_cost_nothing() {
     let many = format!("{HEAD}.entry k() {{ .reg .b32 %r<4294967295>; mov.b32 %r4294967294, 1; }}");
     assert!(Module::parse(&many, &TARGET).is_ok());
     let deep = format!("{HEAD}.entry k() {}{}", "{".repeat(500_000), "}".repeat(500_000));
-    assert!(Module::parse(&deep, &TARGET).is_ok());
+    assert_eq!(refuse(&deep).0, ModuleErrorKind::TooLarge);
     let nested = format!("{HEAD}.global .b32 a[1] = {}1{};", "{".repeat(500_000), "}".repeat(500_000));
     assert!(Module::parse(&nested, &TARGET).is_ok());
     let minus = format!("{HEAD}.global .b32 a = {}1;", "-".repeat(500_000));
     assert!(Module::parse(&minus, &TARGET).is_ok());
+}
+
+/// Inline assembly repeats labels and registers in scopes of its own.
+#[test]
+fn scopes_have_names_of_their_own() {
+    let body = "{ .reg .pred p; .reg .u32 n; mov.u32 n, 0; again: add.u32 n, n, 1; setp.lt.u32 p, n, 5;
+        @p bra again; add.u32 %r1, %r1, n; @p bra out; }";
+    let source = format!(
+        "{HEAD}.entry k(.param .u64 o) {{ .reg .b32 %r<4>; .reg .b64 %d<4>; mov.u32 %r1, 0;
+         {body} {body} {{ {body} }} out: ld.param.u64 %d1, [o]; st.global.u32 [%d1], %r1; }}"
+    );
+    let mut ram = Ram::default();
+    let loaded = load(&source, &mut ram).unwrap();
+    let out = ram.alloc(8);
+    Go::new("k", 1, 1, Params::default().u64(out)).run(&loaded, &ram, &TestHost::default()).unwrap();
+    assert_eq!(ram.u32s(out)[0], 15);
 }
 
 #[test]

@@ -139,3 +139,16 @@ fn kernels_describe_themselves() {
     assert_eq!(saxpy.static_shared_bytes(), 0);
     assert!((8..=255).contains(&saxpy.registers()));
 }
+
+#[test]
+fn modules_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<cuirass_ptx::Module>();
+    shared::<cuirass_ptx::Loaded>();
+    let source = include_str!("samples/breadth.ptx");
+    let module = cuirass_ptx::Module::parse(source, &common::TARGET).unwrap();
+    let managed: Vec<&str> = module.globals().iter().filter(|g| g.managed).map(|g| g.name.as_str()).collect();
+    assert_eq!(managed, ["managed_v"]);
+    let bounds = module.kernel("lb").unwrap();
+    assert_eq!(bounds.max_threads(), Some([256, 1, 1]));
+}

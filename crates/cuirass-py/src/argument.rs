@@ -99,14 +99,21 @@ fn large_integer(object: &Bound<'_, PyAny>, size: usize, parameter: Parameter<'_
 fn too_large(object: &Bound<'_, PyAny>, size: usize, parameter: Parameter<'_>) -> PyErr {
     let name = parameter.kernel.name().unwrap_or_else(|_unknown| format!("{:p}", parameter.kernel.as_raw()));
     let value = object.repr().map(|text| text.to_string()).unwrap_or_default();
-    PyOverflowError::new_err(format!("kernel {name}: parameter {} has {size} bytes, {value} does not fit", parameter.index))
+    PyOverflowError::new_err(format!(
+        "kernel {name}: parameter {} has {size} bytes, {value} does not fit",
+        parameter.index
+    ))
 }
 
 /// A float: a double, or where the parameter has 4 bytes a float.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "rounding to the parameter's type is what is wanted")]
 fn float(value: f64, parameter: Parameter<'_>) -> Value {
-    if parameter.size == Some(4) { Value::small((value as f32).to_ne_bytes()) } else { Value::small(value.to_ne_bytes()) }
+    if parameter.size == Some(4) {
+        Value::small((value as f32).to_ne_bytes())
+    } else {
+        Value::small(value.to_ne_bytes())
+    }
 }
 
 /// How a NumPy scalar's bytes are read without its buffer.

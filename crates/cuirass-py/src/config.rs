@@ -92,7 +92,9 @@ fn optional_sizes(object: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Opt
 }
 
 fn needed<'a, 'py>(object: Option<&'a Bound<'py, PyAny>>, name: &str) -> PyResult<&'a Bound<'py, PyAny>> {
-    object.ok_or_else(|| PyValueError::new_err(format!("LaunchConfig.{name} must be given: an int or a tuple of up to 3")))
+    object.ok_or_else(|| {
+        PyValueError::new_err(format!("LaunchConfig.{name} must be given: an int or a tuple of up to 3"))
+    })
 }
 
 #[pymethods]

@@ -82,9 +82,17 @@ impl Context {
     ///
     /// Raises
     /// ------
+    /// RuntimeError
+    ///     If it is a created context, and current on this thread.
     /// CUDAError
     ///     If the context ended here and the driver refused.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(context) = self.slot.enter()
+            && !context.is_primary()
+            && ask(py, cuirass::Context::current)?.is_some_and(|current| current == *context)
+        {
+            return Err(PyRuntimeError::new_err("this context is current on this thread: make another current first"));
+        }
         match self.slot.close() {
             Closed::Taken(context) => run(py, || context.close()),
             Closed::InUse | Closed::Before => Ok(()),

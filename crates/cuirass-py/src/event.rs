@@ -128,7 +128,10 @@ impl Event {
 
     /// The event that another process's descriptor stands for. Not available yet.
     #[classmethod]
-    fn from_ipc_descriptor(_cls: &Bound<'_, pyo3::types::PyType>, ipc_descriptor: &Bound<'_, PyAny>) -> PyResult<Event> {
+    fn from_ipc_descriptor(
+        _cls: &Bound<'_, pyo3::types::PyType>,
+        ipc_descriptor: &Bound<'_, PyAny>,
+    ) -> PyResult<Event> {
         let _descriptor = ipc_descriptor;
         Err(not_yet("Event.from_ipc_descriptor()"))
     }

@@ -122,7 +122,7 @@ impl Kernel {
 }
 
 /// The attributes of a kernel on a device, each read from the driver (``cuKernelGetAttribute``) when it is asked for.
-#[pyclass(frozen, module = "cuirass._cuirass", name = "KernelAttributes")]
+#[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "KernelAttributes")]
 pub struct KernelAttributes {
     kernel: cuirass::Kernel,
     /// `None`: the current one.
@@ -201,7 +201,7 @@ attributes! {
 }
 
 /// How much of a device a kernel can occupy. The device is the current one.
-#[pyclass(frozen, module = "cuirass._cuirass", name = "KernelOccupancy")]
+#[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "KernelOccupancy")]
 pub struct KernelOccupancy {
     kernel: cuirass::Kernel,
 }
@@ -242,7 +242,9 @@ impl KernelOccupancy {
         block_size_limit: i32,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !dynamic_shared_memory_needed.is_instance_of::<PyInt>() {
-            return Err(PyTypeError::new_err("dynamic_shared_memory_needed must be an int; a callback is not available yet"));
+            return Err(PyTypeError::new_err(
+                "dynamic_shared_memory_needed must be an int; a callback is not available yet",
+            ));
         }
         let (bytes, device) = (size_of(dynamic_shared_memory_needed)?, device::current(py)?);
         let pair = run(py, || self.kernel.max_potential_block_size(bytes, block_size_limit, device))?;

@@ -80,9 +80,9 @@ pub fn launch(
         values.push(value_of(&object, Parameter { kernel, index, size })?);
     }
     let arguments = Arguments(values.iter().map(|value| Argument::bytes(value.bytes())).collect());
+    let stream: &cuirass::Stream = &stream;
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
-    let stream: &cuirass::Stream = &stream;
     run(py, move || unsafe { cuirass::launch(stream, &config, kernel, arguments.all()) })
 }
 

@@ -23,6 +23,7 @@ mod report;
 mod sim;
 mod slot;
 mod stream;
+mod testing;
 mod view;
 
 use pyo3::prelude::*;
@@ -66,5 +67,11 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sim::_sim_seed, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_text, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_use, module)?)?;
+    module.add_class::<testing::Fault>()?;
+    module.add_class::<testing::Recording>()?;
+    module.add_function(wrap_pyfunction!(testing::_inject, module)?)?;
+    module.add_function(wrap_pyfunction!(testing::_known_calls, module)?)?;
+    module.add_function(wrap_pyfunction!(testing::_record, module)?)?;
+    module.add_function(wrap_pyfunction!(testing::_status_name, module)?)?;
     report::install(module)
 }

@@ -5,7 +5,7 @@ use crate::error::{ask, closed, run};
 use crate::module::{ObjectCode, kind_of};
 use crate::options;
 use crate::slot::{Closed, Slot};
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 use std::path::PathBuf;
@@ -24,8 +24,10 @@ use std::sync::Once;
 ///
 /// Raises
 /// ------
+/// RuntimeError
+///     If the kind of source is unknown.
 /// ValueError
-///     If the kind of source is unknown, or options contradict each other.
+///     If options contradict each other.
 /// NVRTCError
 ///     If the compiler library is not found; the message says what to do.
 #[pyclass(frozen, weakref, subclass, module = "cuirass", name = "Program")]
@@ -83,22 +85,27 @@ impl Program {
                 let message = format!("programs of {other} are not available in this version of cuirass");
                 return Err(PyNotImplementedError::new_err(message));
             }
-            other => return Err(PyValueError::new_err(format!("code_type must be 'c++', 'ptx' or 'nvvm', not {other:?}"))),
+            other => {
+                let message = format!("code_type must be 'c++', 'ptx' or 'nvvm', not {other:?}");
+                return Err(PyRuntimeError::new_err(message));
+            }
         }
         let source = text_of(code)?;
         let given = match options::instance(options, "ProgramOptions")? {
             Some(options) => options,
             None => py.import("cuirass._options")?.getattr("ProgramOptions")?.call0()?,
         };
-        let list: Vec<String> = py.import("cuirass._program_options")?.getattr("nvrtc_texts")?.call1((&given,))?.extract()?;
+        let list: Vec<String> =
+            py.import("cuirass._program_options")?.getattr("nvrtc_texts")?.call1((&given,))?.extract()?;
         let arch = match given.getattr("arch")?.extract::<Option<String>>()? {
             Some(_in_the_list) => None,
             None => {
-                let device = device::current(py).and_then(|device| device::Device::cached(py, device)).inspect_err(|error| {
-                    let hint = "or say what to compile for: ProgramOptions(arch='sm_90')";
-                    // A note that cannot be added is a MemoryError; the error itself says enough.
-                    if error.value(py).call_method1("add_note", (hint,)).is_ok() {}
-                })?;
+                let device =
+                    device::current(py).and_then(|device| device::Device::cached(py, device)).inspect_err(|error| {
+                        let hint = "or say what to compile for: ProgramOptions(arch='sm_90')";
+                        // A note that cannot be added is a MemoryError; the error itself says enough.
+                        if error.value(py).call_method1("add_note", (hint,)).is_ok() {}
+                    })?;
                 Some(format!("sm_{}", device.get().arch(py)?))
             }
         };
@@ -153,7 +160,7 @@ impl Program {
     /// ValueError
     ///     If the compiler does not make that kind of code.
     #[pyo3(signature = (target_type, name_expressions=None, logs=None, *, cache=None),
-           text_signature = "(self, target_type, name_expressions=(), logs=None, *, cache=None)")]
+           text_signature = "($self, target_type, name_expressions=(), logs=None, *, cache=None)")]
     fn compile(
         &self,
         py: Python<'_>,

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 ///
 /// Each is read from the driver (``cuDeviceGetAttribute``) when it is asked for. One that this driver does not know
 /// yet is 0, or ``False``.
-#[pyclass(frozen, module = "cuirass._cuirass", name = "DeviceProperties")]
+#[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "DeviceProperties")]
 pub struct DeviceProperties {
     device: cuirass::Device,
 }

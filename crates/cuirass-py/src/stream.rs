@@ -8,12 +8,14 @@ use crate::event::Event;
 use crate::handle;
 use crate::options;
 use crate::slot::{Closed, Slot, Use};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::any::Any;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A queue of work on a device.
 ///
@@ -22,12 +24,27 @@ use std::sync::Arc;
 pub struct Stream {
     slot: Slot<cuirass::Stream>,
     raw: u64,
+    /// Another library's object that the stream keeps alive, for the collector.
+    owner: Option<Weak<Owner>>,
 }
 
 impl Stream {
     pub fn of(stream: cuirass::Stream) -> Stream {
         let raw = stream.as_raw().addr() as u64;
-        Stream { slot: Slot::new(stream), raw }
+        Stream { slot: Slot::new(stream), raw, owner: None }
+    }
+
+    /// Another library's stream.
+    fn of_foreign(foreign: Foreign) -> Stream {
+        Stream { owner: Some(Arc::downgrade(&foreign.owner)), ..Stream::of(foreign.stream) }
+    }
+
+    /// What `Device.create_stream(obj)` makes of an object.
+    pub fn of_object(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
+        match object.cast::<Stream>() {
+            Ok(stream) => Ok(Stream::of(cuirass::Stream::clone(&*stream.get().enter()?))),
+            Err(_other) => foreign(object).map(Stream::of_foreign),
+        }
     }
 
     #[inline]
@@ -59,15 +76,21 @@ impl Deref for Argument<'_> {
 pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
     match object.cast::<Stream>() {
         Ok(stream) => Ok(Argument::Ours(stream.get().enter()?)),
-        Err(_other) => foreign(object).map(Argument::Foreign),
+        Err(_other) => foreign(object).map(|foreign| Argument::Foreign(foreign.stream)),
     }
 }
 
 /// Another library's object, kept alive by the shares of its stream.
-struct Owner(#[expect(dead_code, reason = "held, not read")] Py<PyAny>);
+struct Owner(Py<PyAny>);
+
+/// Another library's stream, and what it keeps alive.
+struct Foreign {
+    stream: cuirass::Stream,
+    owner: Arc<Owner>,
+}
 
 #[cold]
-pub fn foreign(object: &Bound<'_, PyAny>) -> PyResult<cuirass::Stream> {
+fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     let Some(protocol) = object.getattr_opt("__cuda_stream__")? else {
         let kind = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!("stream must be a Stream or have __cuda_stream__(), {kind} has not")));
@@ -75,7 +98,8 @@ pub fn foreign(object: &Bound<'_, PyAny>) -> PyResult<cuirass::Stream> {
     // Early implementers made it an attribute.
     let answer = if protocol.is_callable() { protocol.call0()? } else { protocol };
     let pair = answer.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|error| {
-        let wrong = PyRuntimeError::new_err("__cuda_stream__() must return a pair: the protocol's version and the handle");
+        let wrong =
+            PyRuntimeError::new_err("__cuda_stream__() must return a pair: the protocol's version and the handle");
         wrong.set_cause(object.py(), Some(error));
         wrong
     })?;
@@ -84,10 +108,12 @@ pub fn foreign(object: &Bound<'_, PyAny>) -> PyResult<cuirass::Stream> {
         return Err(PyRuntimeError::new_err(format!("__cuda_stream__() is of version {version}; only 0 is known")));
     }
     let raw = handle::take(&pair.1, "the handle of __cuda_stream__")?;
-    let owner: Arc<dyn Any + Send + Sync> = Arc::new(Owner(object.clone().unbind()));
+    let owner = Arc::new(Owner(object.clone().unbind()));
+    let kept: Arc<dyn Any + Send + Sync> = owner.clone();
     // SAFETY: [foreign-stream] the object says that this is its stream, which lives as long as the object, which is
     // kept.
-    Ok(unsafe { cuirass::Stream::borrow_raw(pointer(raw), Some(owner)) })
+    let stream = unsafe { cuirass::Stream::borrow_raw(pointer(raw), Some(kept)) };
+    Ok(Foreign { stream, owner })
 }
 
 fn pointer(raw: u64) -> cuirass::raw::CUstream {
@@ -218,6 +244,8 @@ impl Stream {
     ///
     /// Raises
     /// ------
+    /// ValueError
+    ///     If it is neither an event nor a stream.
     /// CUDAError
     ///     What the driver answers.
     fn wait(&self, py: Python<'_>, event_or_stream: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -225,6 +253,12 @@ impl Stream {
         if let Ok(event) = event_or_stream.cast::<Event>() {
             let event = event.get().enter()?;
             return run(py, || stream.wait(&event));
+        }
+        if !event_or_stream.is_instance_of::<Stream>() && event_or_stream.getattr_opt("__cuda_stream__")?.is_none() {
+            let kind = event_or_stream.get_type().name()?;
+            let message =
+                format!("only an Event, a Stream or an object with __cuda_stream__() is waited for, not {kind}");
+            return Err(PyValueError::new_err(message));
         }
         let other = argument(event_or_stream)?;
         run(py, || stream.wait_for_stream(&other))
@@ -256,6 +290,16 @@ impl Stream {
         let raw = handle::take_or_null(handle, "handle")?;
         // SAFETY: [foreign-stream] the caller's promise.
         Ok(Stream::of(unsafe { cuirass::Stream::borrow_raw(pointer(raw), None) }))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // The object is this one's alone only as long as nothing else has a share of the stream.
+        if let (Some(stream), Some(owner)) = (self.slot.enter(), self.owner.as_ref().and_then(Weak::upgrade))
+            && !stream.is_shared()
+        {
+            visit.call(&owner.0)?;
+        }
+        Ok(())
     }
 
     fn __repr__(&self) -> String {

@@ -7,7 +7,11 @@
 #![allow(unsafe_code)]
 
 use crate::status::{Answer, INVALID_VALUE, Status};
-use cuirass_sys::cuda::{CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUdevResource, CUdevSmResource, CUdeviceptr, CUevent, CUgraph, CUgraphNodeParams, CUgraphNodeType, CUmemLocation, CUmemLocationType, CUstream};
+use cuirass_sys::cuda::{
+    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUdevResource, CUdevSmResource, CUdeviceptr,
+    CUevent, CUgraph, CUgraphNodeParams, CUgraphNodeType, CUmemLocation, CUmemLocationType, CUstream,
+};
 use cuirass_sys::cuda::{CUlaunchAttribute, CUoccupancyB2DSize};
 use smallvec::SmallVec;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -333,15 +337,18 @@ pub fn location_id(location: &CUmemLocation) -> i32 {
 
 /// A device as a location.
 pub fn device_location(ordinal: usize) -> CUmemLocation {
-    let mut location = CUmemLocation::default();
-    location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    let mut location =
+        CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, ..CUmemLocation::default() };
     location.__bindgen_anon_1.id = ordinal as i32;
     location
 }
 
 /// Pointers to the places in a block of parameters where the values begin.
 pub fn pointers(block: &mut [u8], offsets: &[usize]) -> Vec<*mut c_void> {
-    offsets.iter().map(|offset| block.get_mut(*offset).map_or(std::ptr::null_mut(), |byte| (byte as *mut u8).cast())).collect()
+    offsets
+        .iter()
+        .map(|offset| block.get_mut(*offset).map_or(std::ptr::null_mut(), |byte| (byte as *mut u8).cast()))
+        .collect()
 }
 
 /// A host function and its argument, as `cuLaunchHostFunc` takes them.
@@ -440,7 +447,8 @@ impl NodeParams {
                 Type::CU_GRAPH_NODE_TYPE_KERNEL => Self::Kernel(parts.kernel),
                 Type::CU_GRAPH_NODE_TYPE_MEMCPY => Self::Copy(parts.memcpy.copyParams, parts.memcpy.copyCtx),
                 Type::CU_GRAPH_NODE_TYPE_MEMSET => {
-                    let CUDA_MEMSET_NODE_PARAMS_v2 { dst, pitch, value, elementSize, width, height, ctx } = parts.memset;
+                    let CUDA_MEMSET_NODE_PARAMS_v2 { dst, pitch, value, elementSize, width, height, ctx } =
+                        parts.memset;
                     Self::Fill(CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize, width, height }, ctx)
                 }
                 Type::CU_GRAPH_NODE_TYPE_HOST => {

@@ -45,7 +45,11 @@ pub fn objects() -> String {
         lines.push_str(&format!("{{\"kind\":\"{kind}\",\"handle\":{},\"context\":{}}}\n", handle.0, context.0));
     };
     let none = crate::handle::Handle::NULL;
-    state.contexts.iter().filter(|(_, context)| !context.primary && context.green.is_none()).for_each(|(handle, _)| line("context", handle, none));
+    state
+        .contexts
+        .iter()
+        .filter(|(_, context)| !context.primary && context.green.is_none())
+        .for_each(|(handle, _)| line("context", handle, none));
     state.green.iter().for_each(|(handle, green)| line("green_context", handle, green.context));
     let streams = state.streams.iter().filter(|(_, stream)| stream.kind == StreamKind::Created);
     streams.for_each(|(handle, stream)| line("stream", handle, stream.context));

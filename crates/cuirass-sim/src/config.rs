@@ -46,7 +46,7 @@ pub fn parse(text: &str) -> Result<Config, String> {
     let mut config = Config {
         devices: 1,
         arch: None,
-        memory: crate::host::default_memory(),
+        memory: crate::host::default_memory().min(crate::profile::MEMORY),
         driver: DRIVER,
         seed: None,
         quiet: false,

@@ -39,7 +39,7 @@ impl Device {
         }
         Self {
             ordinal,
-            memory: config.memory.min(profile::MEMORY),
+            memory: config.memory,
             primary: None,
             retained: 0,
             primary_flags: 0,

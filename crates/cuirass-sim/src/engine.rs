@@ -221,6 +221,11 @@ impl Engine {
         deps.iter().all(|dep| self.reached(*dep))
     }
 
+    /// Whether a queue is there: open, or closed with work that is still pending.
+    pub fn is_there(&self, key: QueueKey) -> bool {
+        self.find(key).is_some()
+    }
+
     /// Whether nothing is pending in a queue.
     pub fn is_idle(&self, key: QueueKey) -> bool {
         self.find(key).is_none_or(|queue| queue.done == queue.pushed)

@@ -77,7 +77,8 @@ fn read(resource: &CUdevResource) -> Answer<(usize, u32)> {
 fn only_sms(kind: CUdevResourceType) -> Answer {
     match kind {
         CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM => Ok(()),
-        CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE | CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG => {
+        CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE
+        | CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG => {
             report::unsupported(format!("{}: work queues as resources are not simulated", thread::place()));
             Err(NOT_SUPPORTED)
         }
@@ -86,7 +87,8 @@ fn only_sms(kind: CUdevResourceType) -> Answer {
 }
 
 fn all_sms(state: &State, device: usize) -> Answer<u32> {
-    let count = state.device(device as CUdevice)?.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    let count =
+        state.device(device as CUdevice)?.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     Ok(count.unsigned_abs())
 }
 

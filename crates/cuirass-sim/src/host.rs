@@ -176,11 +176,42 @@ pub fn write(to: usize, bytes: &[u8]) {
 /// Whether all pages of a range are memory of this process.
 pub fn is_mapped(start: usize, len: usize) -> bool {
     const PAGE: usize = 4096;
-    let first = start / PAGE * PAGE;
-    let pages = (start % PAGE).saturating_add(len).div_ceil(PAGE);
-    let mut resident = vec![0_u8; pages];
-    // SAFETY: [libc] mincore reads no memory of the range, and writes one byte a page into the vector.
-    unsafe { libc::mincore(first as *mut libc::c_void, pages * PAGE, resident.as_mut_ptr()) == 0 }
+    const STEP: usize = 1024;
+    let mut resident = [0_u8; STEP];
+    let Some(end) = start.checked_add(len) else { return false };
+    let mut at = start / PAGE * PAGE;
+    while at < end {
+        let pages = (end - at).div_ceil(PAGE).min(STEP);
+        // SAFETY: [libc] mincore reads no memory of the range, and writes one byte a page, at most STEP, to the array.
+        if unsafe { libc::mincore(at as *mut libc::c_void, pages * PAGE, resident.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        let Some(next) = at.checked_add(pages * PAGE) else { return false };
+        at = next;
+    }
+    true
+}
+
+/// A file that has no name, with these contents; the caller closes it.
+pub fn memory_file(contents: &[u8]) -> Option<i32> {
+    // SAFETY: [libc] the name ends with a zero, the contents are a slice's, and a file that cannot be filled is closed.
+    unsafe {
+        let file = libc::memfd_create(c"cuirass-sim".as_ptr(), libc::MFD_CLOEXEC);
+        if file >= 0 && libc::write(file, contents.as_ptr().cast(), contents.len()) != contents.len() as isize {
+            libc::close(file);
+            return None;
+        }
+        (file >= 0).then_some(file)
+    }
+}
+
+/// The first bytes of a file, as many as there are up to `len`.
+pub fn read_file(file: i32, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0_u8; len];
+    // SAFETY: [libc] at most `len` bytes are written to the vector; a number that is no file is refused.
+    let got = unsafe { libc::pread(file, bytes.as_mut_ptr().cast(), len, 0) };
+    bytes.truncate(usize::try_from(got).ok()?);
+    Some(bytes)
 }
 
 /// Keeps signals away from the calling thread: they are for the program's own threads.

@@ -100,8 +100,10 @@ impl State {
         let Some(stream) = self.streams.end(handle, later) else { return };
         self.engine.close(stream.queue);
         if let Some(context) = self.contexts.peek_mut(stream.context) {
-            context.queues.retain(|queue| *queue != stream.queue);
-            context.blocking.retain(|queue| *queue != stream.queue);
+            // Work that is still pending in a stream that is gone is waited for like any other.
+            let stays = |queue: &QueueKey| self.engine.is_there(*queue);
+            context.queues.retain(stays);
+            context.blocking.retain(stays);
         }
     }
 

@@ -1,20 +1,21 @@
 //! Occupancy of an H200, against values worked out by hand from its limits: 64 warps, 32 blocks, 65,536 registers and
 //! 233,472 bytes of shared memory a multiprocessor.
 
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, missing_docs)]
 
 use cuirass_sim::config;
 use cuirass_sim::device;
 use cuirass_sim::launch::Device;
 
 fn device() -> Device {
-    Device::of(&device::Device::new(0, &config::parse("").unwrap_or_else(|wrong| panic!("{wrong}"))))
+    Device::of(&device::Device::new(0, &config::parse("").unwrap()))
 }
 
 #[test]
 fn threads_and_blocks_limit() {
     let device = device();
-    for (threads, blocks) in [(1, 32), (32, 32), (64, 32), (96, 21), (128, 16), (256, 8), (512, 4), (768, 2), (1024, 2)] {
+    for (threads, blocks) in [(1, 32), (32, 32), (64, 32), (96, 21), (128, 16), (256, 8), (512, 4), (768, 2), (1024, 2)]
+    {
         assert_eq!(device.fitting(threads, 16, 0), blocks, "{threads} threads");
     }
     assert_eq!((device.fitting(0, 16, 0), device.fitting(1025, 16, 0)), (0, 0));

@@ -4,15 +4,25 @@
 
 use cuirass_sim::engine::{Dep, Engine, QueueKey};
 use cuirass_sim::handle::Handle;
+use cuirass_sim::memory::arena::Ranges;
 use cuirass_sim::memory::pool::blocks::{Blocks, Rules};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Take { len: u64, queue: usize, wait: bool },
-    Give { which: usize, queue: usize },
+    Take {
+        len: u64,
+        queue: usize,
+        wait: bool,
+    },
+    Give {
+        which: usize,
+        queue: usize,
+    },
     /// The queue's work is done up to here.
-    Advance { queue: usize },
+    Advance {
+        queue: usize,
+    },
     Settle,
     Shrink,
 }
@@ -44,6 +54,27 @@ impl Model {
 }
 
 const CHUNK: u64 = 64 * 512;
+
+proptest! {
+    #[test]
+    fn ranges_never_overlap_and_join_again(steps in prop::collection::vec((1..5000_u64, 0..8_u32, any::<bool>()), 1..100)) {
+        let mut ranges = Ranges::new(1 << 20, 1 << 20);
+        let mut taken: Vec<(u64, u64)> = Vec::new();
+        for (len, align, give) in steps {
+            if give && !taken.is_empty() {
+                let (start, len) = taken.swap_remove(len as usize % taken.len());
+                ranges.give(start, len);
+            } else if let Some(start) = ranges.take(len, 1 << align) {
+                prop_assert_eq!(start % (1 << align), 0);
+                prop_assert!(start >= 1 << 20 && start + len <= 2 << 20);
+                prop_assert!(taken.iter().all(|(other, size)| start + len <= *other || other + size <= start));
+                taken.push((start, len));
+            }
+        }
+        taken.into_iter().for_each(|(start, len)| ranges.give(start, len));
+        prop_assert_eq!(ranges.take(1 << 20, 1), Some(1 << 20));
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]

@@ -68,8 +68,7 @@ fn read_folder(folder: &Path, into: &mut HashMap<String, CallFacts>) {
         let path = entry.path();
         if path.is_dir() {
             read_folder(&path, into);
-        } else if let Some(list) =
-            std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<toml::Table>().ok())
+        } else if let Some(list) = std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<toml::Table>().ok())
         {
             read_list(&list, into);
         }

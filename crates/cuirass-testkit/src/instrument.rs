@@ -75,8 +75,7 @@ pub fn unseen<T>(calls: impl FnOnce() -> T) -> T {
 impl Instrument {
     /// Starts to see the calls of this thread, until the process ends.
     pub fn start() -> Arc<Instrument> {
-        let instrument =
-            Arc::new(Instrument { state: Mutex::new(State::default()), thread: thread::current().id() });
+        let instrument = Arc::new(Instrument { state: Mutex::new(State::default()), thread: thread::current().id() });
         table::add_interceptor(Arc::clone(&instrument) as Arc<dyn Interceptor>);
         instrument
     }

@@ -110,7 +110,8 @@ impl Ledger {
     fn uses(&self, call: &CallInfo, arguments: &[u64]) -> Vec<String> {
         // Host addresses come round again at once, so that page-locked memory and the compiler's programs cannot be
         // told by their value; the simulated driver watches the former itself.
-        let watched = |kind: &str| matches!(kind, "stream" | "event" | "context" | "pool" | "memory" | "library" | "graph_exec");
+        let watched =
+            |kind: &str| matches!(kind, "stream" | "event" | "context" | "pool" | "memory" | "library" | "graph_exec");
         if call.library != Library::Driver {
             return Vec::new();
         }
@@ -125,8 +126,11 @@ impl Ledger {
     /// program was told.
     pub fn after(&mut self, call: &CallInfo, arguments: &[u64], ending: &Ending, made: bool, real: u32, answered: u32) {
         if let Some(handle) = ending.0 {
-            // A capture is over whatever the answer to its end.
-            self.ended(handle, made && (real == 0 || handle.0 == "capture"));
+            // A capture is over whatever the answer to its end. What the driver itself refuses is as it was.
+            let done = real == 0 || handle.0 == "capture";
+            if !made || done {
+                self.ended(handle, made);
+            }
         }
         if !made || real != 0 {
             return;
@@ -174,7 +178,12 @@ impl Ledger {
             entry.life = if entry.count == 0 { Life::Ended } else { Life::Alive };
             return;
         }
-        entry.life = if done { Life::Ended } else { Life::Refused };
+        entry.life = match (done, handle.0) {
+            (true, _) => Life::Ended,
+            // A capture goes on, and its end is asked for once more.
+            (false, "capture") => Life::Alive,
+            (false, _) => Life::Refused,
+        };
         if done && handle.0 == "context" {
             self.stack.retain(|context| *context != handle.1);
         }

@@ -8,6 +8,7 @@
 //! [`runner`] gives each family a process of its own.
 
 pub mod calls;
+pub mod faulted;
 pub mod instrument;
 pub mod judge;
 pub mod ledger;

@@ -34,6 +34,8 @@ pub enum Allowed {
     Stays(&'static [&'static str]),
     /// It sets the current context: that is what it is for.
     SetsCurrent,
+    /// What is leaked is told by this text, and not one by one.
+    LeaksTogether(&'static str),
     /// What an answer says is kept, so that objects follow it from then on.
     KeepsAnswers,
 }
@@ -87,9 +89,7 @@ impl Operation {
         operate: impl Fn(&mut S) -> Result<R, Error> + Copy + 'static,
         follow_up: impl Fn(&S) -> Result<(), Error> + Copy + 'static,
     ) -> Operation {
-        let set_up = move || {
-            Ok(Box::new(Case { objects: set_up()?, operate, follow_up }) as Box<dyn Prepared>)
-        };
+        let set_up = move || Ok(Box::new(Case { objects: set_up()?, operate, follow_up }) as Box<dyn Prepared>);
         Operation {
             name,
             case: "",
@@ -161,6 +161,12 @@ impl Operation {
 
     pub(crate) fn sets_current(&self) -> bool {
         self.allowed.iter().any(|(allowed, _)| *allowed == Allowed::SetsCurrent)
+    }
+
+    pub(crate) fn leaks_together(&self, texts: &str) -> bool {
+        self.allowed
+            .iter()
+            .any(|(allowed, _)| matches!(allowed, Allowed::LeaksTogether(words) if texts.contains(words)))
     }
 
     pub(crate) fn keeps_answers(&self) -> bool {

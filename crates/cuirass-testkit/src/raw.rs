@@ -2,6 +2,7 @@
 
 use crate::instrument::unseen;
 use crate::ledger::{Entry, Handle};
+use cuirass_call::load::simulator_symbol;
 use cuirass_call::sys::cuda::CUstreamCaptureMode;
 use cuirass_call::{context, driver, event, graph, memory, module, program, stream};
 use cuirass_fault::Failure;
@@ -23,6 +24,26 @@ pub fn current() -> u64 {
 /// What the driver answers.
 pub fn set_current(context: u64) -> Result<(), String> {
     unseen(|| context::ctx_set_current(pointer(context))).map_err(text)
+}
+
+/// The contexts below the current one on this thread's stack, from the top; `None` on a real driver, whose calls for
+/// it cuirass has no wrappers of.
+pub fn stack() -> Option<Vec<u64>> {
+    let (pop, push) = (simulator_symbol("cuCtxPopCurrent_v2")?, simulator_symbol("cuCtxPushCurrent_v2")?);
+    let mut contexts = Vec::new();
+    // SAFETY: [simulator-export] the driver's functions of these names, which take a place for a context, and one.
+    unsafe {
+        let pop: unsafe extern "C" fn(*mut u64) -> u32 = std::mem::transmute(pop.as_ptr());
+        let push: unsafe extern "C" fn(u64) -> u32 = std::mem::transmute(push.as_ptr());
+        let mut context = 0;
+        while contexts.len() < 100 && current() != 0 && pop(&raw mut context) == 0 {
+            contexts.push(context);
+        }
+        for context in contexts.iter().rev() {
+            push(*context);
+        }
+    }
+    Some(contexts.split_off(contexts.len().min(1)))
 }
 
 /// This thread's capture mode.

@@ -14,10 +14,10 @@ use std::time::Duration;
 /// How long one run may take before it is said to hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sweeps a family's operations in this process, and tells the runner on stdout.
-pub fn child(mut sweep: Sweep, operations: &[Operation]) {
+/// Sweeps operations in this process, or does with them what `how` says, and tells the runner on stdout.
+pub fn child(mut sweep: Sweep, operations: &[Operation], how: impl Fn(&mut Sweep, &Operation)) {
     for operation in operations {
-        sweep.operation(operation);
+        how(&mut sweep, operation);
         for violation in sweep.violations.drain(..) {
             tell(&line_of(&violation));
         }
@@ -34,21 +34,21 @@ pub fn announce(run: &str) {
 fn tell(line: &str) {
     let mut out = std::io::stdout().lock();
     // Without a runner nobody is told.
-    if writeln!(out, "{line}").is_ok() && out.flush().is_ok() {}
+    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// Runs the families, each in a process of its own, made by `command`; as many at once as there are processors.
-pub fn run_families(families: &[&'static str], command: impl Fn(&str) -> Command + Sync) -> (Totals, Vec<Violation>) {
-    let queue = Mutex::new(families.iter().copied());
+/// Runs jobs, each in a process of its own, made by `command`; as many at once as there are processors.
+pub fn run_jobs(jobs: &[String], command: impl Fn(&str) -> Command + Sync) -> (Totals, Vec<Violation>) {
+    let queue = Mutex::new(jobs.iter());
     let found = Mutex::new((Totals::default(), Vec::new()));
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(families.len());
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some(family) = next else { return };
-                    let (totals, violations) = run_family(family, command(family));
+                    let Some(job) = next else { return };
+                    let (totals, violations) = run_job(job, command(job));
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     found.0.operations += totals.operations;
                     found.0.calls += totals.calls;
@@ -62,10 +62,10 @@ pub fn run_families(families: &[&'static str], command: impl Fn(&str) -> Command
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run_family(family: &str, mut command: Command) -> (Totals, Vec<Violation>) {
+fn run_job(job: &str, mut command: Command) -> (Totals, Vec<Violation>) {
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
-        Err(error) => return (Totals::default(), vec![ended(family, "starting", &error.to_string())]),
+        Err(error) => return (Totals::default(), vec![ended(job, "starting", &error.to_string())]),
     };
     let (send, lines) = mpsc::channel();
     let reader = child.stdout.take().map(|out| {
@@ -95,7 +95,7 @@ fn run_family(family: &str, mut command: Command) -> (Totals, Vec<Violation>) {
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
-                violations.push(ended(family, &last, &format!("it hangs for {} seconds", PATIENCE.as_secs())));
+                violations.push(ended(job, &last, &format!("it hangs for {} seconds", PATIENCE.as_secs())));
                 complete = true;
                 if child.kill().is_err() {
                     break;
@@ -108,10 +108,10 @@ fn run_family(family: &str, mut command: Command) -> (Totals, Vec<Violation>) {
     if let Some(reader) = reader
         && reader.join().is_err()
     {
-        violations.push(ended(family, &last, "reading what it said panicked"));
+        violations.push(ended(job, &last, "reading what it said panicked"));
     }
     if !complete {
-        violations.push(ended(family, &last, &status));
+        violations.push(ended(job, &last, &status));
     }
     (totals, violations)
 }
@@ -120,15 +120,15 @@ fn wait(child: &mut Child) -> String {
     child.wait().map_or_else(|error| error.to_string(), |status| format!("the process ended: {status}"))
 }
 
-/// A family's process that ended, or hangs: check 6.
-fn ended(family: &str, run: &str, how: &str) -> Violation {
-    let operation = run.split("; ").next().filter(|name| !name.is_empty()).unwrap_or(family).to_owned();
+/// A process that ended, or hangs: check 6.
+fn ended(job: &str, run: &str, how: &str) -> Violation {
+    let operation = run.split("; ").next().filter(|name| !name.is_empty()).unwrap_or(job).to_owned();
     let finding = Finding { check: 6, expected: "the process lives".to_owned(), seen: how.to_owned() };
     Violation { operation, run: run.to_owned(), order: (0, 0), finding }
 }
 
 /// Prints the shortest reproducer of each kind of violation, and the totals.
-pub fn print(totals: &Totals, violations: &[Violation]) {
+pub fn print(what: &str, totals: &Totals, violations: &[Violation]) {
     let mut kinds: BTreeMap<(&str, u8), Vec<&Violation>> = BTreeMap::new();
     for violation in violations {
         kinds.entry((&violation.operation, violation.finding.check)).or_default().push(violation);
@@ -142,10 +142,13 @@ pub fn print(totals: &Totals, violations: &[Violation]) {
         println!("  seen:     {}", shortest.finding.seen.replace('\n', "\n            "));
     }
     if totals.without_census > 0 {
-        println!("{} runs without the census and the simulator's reports: a real driver has none", totals.without_census);
+        println!(
+            "{} runs without the census and the simulator's reports: a real driver has none",
+            totals.without_census
+        );
     }
     let Totals { operations, calls, faults, .. } = totals;
-    println!("gauntlet: {operations} operations, {calls} calls, {faults} faults, {} violations", violations.len());
+    println!("{what}: {operations} operations, {calls} calls, {faults} faults, {} violations", violations.len());
 }
 
 /// What the environment variable `CUIRASS_GAUNTLET` asks for: `full`, or `slice:SEED`, which is the default.
@@ -155,7 +158,7 @@ pub fn extent() -> Extent {
         return Extent::Full;
     }
     let seed = wanted.strip_prefix("slice:").and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    Extent::Slice(seed, 8)
+    Extent::Slice(seed, 3)
 }
 
 fn line_of(violation: &Violation) -> String {

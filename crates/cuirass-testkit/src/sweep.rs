@@ -66,12 +66,12 @@ pub enum Extent {
 
 /// Runs operations, in one thread of one process.
 pub struct Sweep {
-    instrument: Arc<Instrument>,
-    world: World,
+    pub(crate) instrument: Arc<Instrument>,
+    pub(crate) world: World,
     extent: Extent,
     reports: Arc<Mutex<Vec<Reported>>>,
     /// Told before each run what it is, so that a run that ends the process can be named.
-    announce: Box<dyn Fn(&str)>,
+    pub(crate) announce: Box<dyn Fn(&str)>,
     /// What it did.
     pub totals: Totals,
     /// What it found.
@@ -110,14 +110,18 @@ impl Sweep {
         if operation.ends == Ends::MakesNoCall {
             if let Some(first) = calls.first() {
                 let seen = format!("it makes {} calls, {} first", calls.len(), first.call.name);
-                self.found(operation, "nothing made to fail", (0, 0), Finding { check: 1, expected: "no call".into(), seen });
+                self.found(
+                    operation,
+                    "nothing made to fail",
+                    (0, 0),
+                    Finding { check: 1, expected: "no call".into(), seen },
+                );
             }
             return;
         }
         for at in 0..calls.len() {
             let library = calls.get(at).map(|seen| seen.call.library);
-            let statuses: &[u32] =
-                if library == Some(Library::Driver) { &DRIVER_STATUSES } else { &COMPILER_STATUSES };
+            let statuses: &[u32] = if library == Some(Library::Driver) { &DRIVER_STATUSES } else { &COMPILER_STATUSES };
             for &status in statuses {
                 for manner in MANNERS {
                     let planned = Planned { at, status, manner, for_ever: false };
@@ -163,19 +167,13 @@ impl Sweep {
         (hash >> 17).is_multiple_of(one_in)
     }
 
-    fn found(&mut self, operation: &Operation, run: &str, order: (usize, usize), finding: Finding) {
+    pub(crate) fn found(&mut self, operation: &Operation, run: &str, order: (usize, usize), finding: Finding) {
         let violation = Violation { operation: operation.title(), run: run.to_owned(), order, finding };
         self.violations.push(violation);
     }
 
     /// One run, judged. `None`: the objects that it needs could not be made.
-    fn run(
-        &mut self,
-        operation: &Operation,
-        caller: Caller,
-        plan: &[Planned],
-        calls: &[Seen],
-    ) -> Option<Vec<Seen>> {
+    fn run(&mut self, operation: &Operation, caller: Caller, plan: &[Planned], calls: &[Seen]) -> Option<Vec<Seen>> {
         let described = describe(operation, caller, plan, calls);
         (self.announce)(&described);
         let order = (plan.len(), plan.first().map_or(0, |planned| planned.at));
@@ -194,7 +192,9 @@ impl Sweep {
             self.totals.without_census += 1;
         }
         let mut findings = judge(operation, &run);
-        if let Some(missed) = plan.iter().find(|planned| run.seen.get(planned.at).is_none_or(|seen| seen.failed.is_none())) {
+        if let Some(missed) =
+            plan.iter().find(|planned| run.seen.get(planned.at).is_none_or(|seen| seen.failed.is_none()))
+        {
             let expected = format!("call {} made again, as it was without a failure", missed.at + 1);
             let seen = format!("{} calls", run.seen.len());
             findings.push(Finding { check: 1, expected, seen });
@@ -205,7 +205,7 @@ impl Sweep {
         Some(run.seen)
     }
 
-    fn take_reports(&self) -> Vec<Reported> {
+    pub(crate) fn take_reports(&self) -> Vec<Reported> {
         std::mem::take(&mut *self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -251,13 +251,13 @@ impl Sweep {
             ledger.alive()
         });
         let mut late = self.late_reports();
-        let mode = capture_mode()?;
+        let (mode, below) = (capture_mode()?, raw::stack());
         self.instrument.open(plan);
         let result = catch_unwind(AssertUnwindSafe(|| prepared.operate()));
         let seen = self.instrument.close();
         let reports = self.take_reports();
         let now = current();
-        let modes = (mode, capture_mode()?);
+        let (modes, stacks) = ((mode, capture_mode()?), (below, raw::stack()));
         set_capture_mode(mode)?;
         set_current(caller)?;
         let after = self.instrument.ledger(|ledger| {
@@ -288,16 +288,29 @@ impl Sweep {
         self.put_away(&captures, &mut kept);
         self.rest()?;
         let mut left = self.left_since(&at_rest);
-        // A private call of the real compiler's, which the simulated driver refuses, is none of ours.
-        let own = |report: &String| !report.contains("\"unsupported\",\"call\":\"cuGetExportTable\"");
-        misused.extend(simulator::reports_since(mark).into_iter().filter(own));
+        misused.extend(simulator::bugs_since(mark));
         self.put_away(&left, &mut kept);
         left.extend(captures);
         self.rest()?;
         let census = census.zip(simulator::census());
         let new = new_in(&after, &before);
         let current = now;
-        Ok(Run { caller, seen, ended, reports, current, modes, misused, new, left, follow_up, late, census, kept })
+        Ok(Run {
+            caller,
+            seen,
+            ended,
+            reports,
+            current,
+            stacks,
+            modes,
+            misused,
+            new,
+            left,
+            follow_up,
+            late,
+            census,
+            kept,
+        })
     }
 }
 
@@ -324,7 +337,7 @@ fn describe(operation: &Operation, caller: Caller, plan: &[Planned], calls: &[Se
     text
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".to_owned())
 }

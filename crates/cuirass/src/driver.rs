@@ -91,6 +91,11 @@ pub fn simulator_symbol(name: &str) -> Option<std::ptr::NonNull<std::ffi::c_void
     load::simulator_symbol(name)
 }
 
+/// CUDA's own name of one of the driver's statuses; `None` for a number that it does not have. Loads nothing.
+pub fn status_name(code: u32) -> Option<&'static str> {
+    cuirass_call::table::driver::status_name(code)
+}
+
 /// Whether this process was forked after the driver had been loaded: CUDA cannot be used in it.
 pub fn is_forked() -> bool {
     cuirass_call::table::is_forked()

@@ -188,6 +188,11 @@ impl Stream {
         self.0.raw.0
     }
 
+    /// Whether anything else has a share of it: a clone, or a buffer that is freed in its order.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Whether it is one of the two default streams.
     pub fn is_default(&self) -> bool {
         matches!(self.0.origin, Origin::Default { .. })

@@ -1,6 +1,7 @@
-//! Nothing is allocated on the hot path: launch, record, wait, query, copy, fill.
+//! Nothing is allocated on the hot path: launch, record, wait, query, copy, fill, graph launch.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use cuirass::graph::{CaptureMode, GraphCompleteOptions};
 use cuirass::{Argument, Device, EventOptions, LaunchConfig, Program, ProgramOptions, StreamOptions, launch};
 use cuirass_testkit as testkit;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -41,6 +42,12 @@ fn the_hot_path_allocates_nothing() {
     let pool = device.memory_resource().unwrap();
     let (a, b) = (pool.allocate(256, &stream).unwrap(), pool.allocate(256, &stream).unwrap());
     let config = LaunchConfig::linear(1, 32);
+    let builder = device.create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Relaxed).unwrap();
+    // SAFETY: [test] the graph holds both.
+    unsafe { a.copy_from_unordered(&b, builder.stream()).unwrap() };
+    builder.end_building().unwrap();
+    let graph = builder.complete(&GraphCompleteOptions::default()).unwrap();
     let once = || {
         let n = 5_i32;
         let arguments: [Argument; 2] = [(&a).into(), (&n).into()];
@@ -52,6 +59,7 @@ fn the_hot_path_allocates_nothing() {
         stream.is_done().unwrap();
         a.copy_from(&b, &stream).unwrap();
         a.fill(0, &stream).unwrap();
+        graph.launch(&stream).unwrap();
         device.set_current().unwrap();
         assert_eq!(Device::new(0).unwrap(), device);
     };

@@ -253,7 +253,11 @@ impl Scene {
         let want = self.steps.next().unwrap();
         assert_eq!(want["step"], step, "{}: steps are replayed in order", self.name);
         let listed = differences().into_iter().find(|entry| entry.contains(&format!("scene = {:?}", self.name)));
-        assert!(listed.is_some_and(|entry| entry.contains(&format!("{step:?}"))), "{}: {step} is not listed", self.name);
+        assert!(
+            listed.is_some_and(|entry| entry.contains(&format!("{step:?}"))),
+            "{}: {step} is not listed",
+            self.name
+        );
     }
 
     /// All steps were there, and all answered alike.

@@ -135,6 +135,9 @@ pub fn set(kind: &str, slot: usize) -> Vec<u64> {
         let mut r = Random(0x1357_9bdf + slot as u64);
         return (0..ROWS).map(|_| r.next() >> 30 & 1).collect();
     }
+    if let Some(values) = moods(kind, slot) {
+        return values;
+    }
     let picked = picked(kind);
     let seed = kind.bytes().fold(slot as u64 + 1, |s, b| s * 31 + u64::from(b));
     let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -152,4 +155,58 @@ pub fn set(kind: &str, slot: usize) -> Vec<u64> {
             picked[at]
         })
         .collect()
+}
+
+/// The kinds of the second round: any bits at all, NaN of every sort, and numbers near the ties of
+/// narrower formats.
+fn moods(kind: &str, slot: usize) -> Option<Vec<u64>> {
+    let (format, mood) =
+        ["any", "nan", "tie"].iter().find_map(|mood| kind.strip_suffix(mood).map(|format| (format, *mood)))?;
+    let (bits, fraction) = match format {
+        "f64" => (64, 52),
+        "f32" => (32, 23),
+        "f16" => (16, 10),
+        _ => (16, 7),
+    };
+    let seed = kind.bytes().fold(slot as u64 + 77, |s, b| s * 31 + u64::from(b));
+    let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mask = u64::MAX >> (64 - bits);
+    let sign = 1u64 << (bits - 1);
+    let infinity = (sign - 1) & !((1u64 << fraction) - 1);
+    let quiet = 1u64 << (fraction - 1);
+    let nans = [
+        infinity | quiet,
+        infinity | quiet | 5,
+        infinity | 3,
+        sign | infinity | quiet | 9,
+        sign | infinity | 1,
+        infinity | ((quiet << 1) - 1),
+        infinity,
+        sign | infinity,
+        0,
+        sign,
+        infinity - 1,
+        (infinity >> 1) & infinity,
+    ];
+    Some(
+        (0..ROWS)
+            .map(|i| match mood {
+                "any" => (r.next() >> 3 ^ r.next() << 31) & mask,
+                "nan" if i < PICKED * PICKED => match slot {
+                    0 => nans[i / PICKED],
+                    1 => nans[i % PICKED],
+                    _ => nans[(r.next() >> 20) as usize % PICKED],
+                },
+                "nan" => (nans[i % 6] ^ (r.next() >> 7 & 0x3f)) & mask,
+                _ => {
+                    // Exponents of halves and bytes, and low bits at and beside the ties.
+                    let v = r.next();
+                    let tails = [0x1000u64, 0x0fff, 0x1001, 0x8000, 0x7fff, 0x8001, 0x80000, 0x7ffff];
+                    let tail = tails[(v >> 5) as usize % tails.len()];
+                    let exponent = 98 + (v >> 20) % 48;
+                    (v & 0x8000_0000) | exponent << 23 | (v >> 32 & 0x7f_e000) & !0xfffff | tail | (v >> 33 & 0x60_0000)
+                }
+            })
+            .collect(),
+    )
 }

@@ -1,6 +1,7 @@
 //! Writes `tests/ops/cases.jsonl`: one line a case, for the interpreter and for hardware alike.
 //!
-//! `cargo run -p cuirass-ptx --example gen_ops > crates/cuirass-ptx/tests/ops/cases.jsonl`
+//! `cargo run -p cuirass-ptx --example gen_ops > crates/cuirass-ptx/tests/ops/cases.jsonl`, and
+//! with the argument `more` the second round, `more.jsonl`.
 
 #![allow(
     missing_docs,
@@ -14,6 +15,7 @@
 mod convert;
 mod inputs;
 mod memory;
+mod more;
 mod numbers;
 
 use std::collections::BTreeSet;
@@ -178,6 +180,10 @@ pub fn store(letter: char, n: u32, slot: u32) -> (u32, String) {
 
 fn main() {
     let mut cases = Cases::default();
+    if std::env::args().nth(1).as_deref() == Some("more") {
+        more::all(&mut cases);
+        return cases.print();
+    }
     numbers::all(&mut cases);
     convert::all(&mut cases);
     memory::all(&mut cases);

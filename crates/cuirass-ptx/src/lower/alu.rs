@@ -98,6 +98,8 @@ impl<'s> Lower<'_, 's> {
             "cvt" => self.cvt(instr),
             "setp" => self.setp(instr),
             "set" => self.set(instr),
+            "mbarrier" => self.mbarrier(instr),
+            "cp" => self.copy_async(instr),
             "ld" | "ldu" | "st" | "atom" | "red" | "prefetch" | "prefetchu" | "fence" | "membar" | "cvta"
             | "isspacep" | "discard" | "applypriority" => self.memory(instr),
             "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "nanosleep" | "griddepcontrol" | "pmevent" => {

@@ -31,7 +31,7 @@ impl<'s> Lower<'_, 's> {
             return self.fail(ModuleErrorKind::Type, "bra takes a label");
         };
         let at = self.emit(Op::Bra(NONE), Args::default());
-        self.pending.push((Pending::Branch(at), label, self.place));
+        self.pending.push((Pending::Branch(at), self.scope_id(), label, self.place));
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl<'s> Lower<'_, 's> {
         let table = self.code.tables.len();
         self.code.tables.push(vec![NONE; targets.len()]);
         for (i, label) in targets.iter().enumerate() {
-            self.pending.push((Pending::Table(table, i), label, self.place));
+            self.pending.push((Pending::Table(table, i), self.scope_id(), label, self.place));
         }
         self.emit(Op::Brx(table as u32), Args { a, ..Args::default() });
         Ok(())

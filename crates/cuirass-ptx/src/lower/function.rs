@@ -33,6 +33,7 @@ struct Regs {
 
 #[derive(Default)]
 struct Block<'s> {
+    id: u32,
     regs: HashMap<&'s str, Regs>,
     vars: HashMap<&'s str, Local>,
 }
@@ -52,10 +53,13 @@ pub(super) struct Lower<'a, 's> {
     blocks: Vec<Block<'s>>,
     pub(super) code: Code,
     constants: HashMap<(Class, Constant), RegRef>,
-    labels: HashMap<&'s str, u32>,
+    /// Labels by the scope they are in: inline assembly repeats names in scopes of its own.
+    labels: HashMap<(u32, &'s str), u32>,
+    /// The enclosing scope of each.
+    scopes: Vec<u32>,
     pub(super) targets: HashMap<&'s str, &'a [&'s str]>,
     /// Branches whose label comes later: the instruction, or table and entry.
-    pub(super) pending: Vec<(Pending, &'s str, Place)>,
+    pub(super) pending: Vec<(Pending, u32, &'s str, Place)>,
     pub(super) frame_end: u64,
     local_bytes: u64,
     pub(super) unsupported: Option<String>,
@@ -82,6 +86,7 @@ impl<'a, 's> Lower<'a, 's> {
             code: Code { name: func.name.to_owned(), ..Code::default() },
             constants: HashMap::new(),
             labels: HashMap::new(),
+            scopes: vec![0],
             targets: HashMap::new(),
             pending: Vec::new(),
             frame_end: 0,
@@ -162,10 +167,14 @@ impl<'a, 's> Lower<'a, 's> {
             return Ok(self.done());
         };
         self.code.defined = true;
-        self.collect(body)?;
+        self.collect(body);
         for stmt in body {
             match stmt {
-                Stmt::Open => self.blocks.push(Block::default()),
+                Stmt::Open => {
+                    let parent = self.scope_id();
+                    self.scopes.push(parent);
+                    self.blocks.push(Block { id: self.scopes.len() as u32 - 1, ..Block::default() });
+                }
                 Stmt::Close => {
                     self.blocks.pop();
                 }
@@ -174,9 +183,11 @@ impl<'a, 's> Lower<'a, 's> {
                     self.registers(*ty, *lanes, name, *count)?;
                 }
                 Stmt::Var(var) => self.variable(var)?,
-                Stmt::Label(_, name) => {
+                Stmt::Label(place, name) => {
                     let at = self.code.code.len() as u32;
-                    self.labels.insert(name, at);
+                    if self.labels.insert((self.scope_id(), name), at).is_some() {
+                        return Err(super::duplicate(*place, name));
+                    }
                 }
                 Stmt::Instr(instr) => self.instr(instr)?,
                 Stmt::Targets { .. } | Stmt::Prototype => {}
@@ -190,26 +201,36 @@ impl<'a, 's> Lower<'a, 's> {
         Ok(self.done())
     }
 
-    /// Labels and tables, which may be used before they come.
-    fn collect(&mut self, body: &'a [Stmt<'s>]) -> Result<(), ModuleError> {
+    /// Tables, which may be used before they come.
+    fn collect(&mut self, body: &'a [Stmt<'s>]) {
         for stmt in body {
-            match stmt {
-                Stmt::Targets { name, list } => {
-                    self.targets.insert(name, list);
-                }
-                Stmt::Label(place, name) if self.labels.insert(name, NONE).is_some() => {
-                    return Err(super::duplicate(*place, name));
-                }
-                _ => {}
+            if let Stmt::Targets { name, list } = stmt {
+                self.targets.insert(name, list);
             }
         }
-        self.labels.values_mut().for_each(|at| *at = NONE);
-        Ok(())
+    }
+
+    /// The scope at hand.
+    pub(super) fn scope_id(&self) -> u32 {
+        self.blocks.last().map_or(0, |b| b.id)
+    }
+
+    /// Where a label is that is used in a scope.
+    fn label(&self, mut scope: u32, name: &'s str) -> Option<u32> {
+        loop {
+            if let Some(&at) = self.labels.get(&(scope, name)) {
+                return Some(at);
+            }
+            if scope == 0 {
+                return None;
+            }
+            scope = self.scopes.get(scope as usize).copied().unwrap_or(0);
+        }
     }
 
     fn resolve(&mut self) -> Result<(), ModuleError> {
-        for (pending, name, place) in std::mem::take(&mut self.pending) {
-            let Some(&at) = self.labels.get(name).filter(|&&at| at != NONE) else {
+        for (pending, scope, name, place) in std::mem::take(&mut self.pending) {
+            let Some(at) = self.label(scope, name) else {
                 let text = format!("there is no label {name}");
                 return Err(ModuleError::new(ModuleErrorKind::Undefined, place, text));
             };

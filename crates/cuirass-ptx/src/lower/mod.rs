@@ -1,6 +1,7 @@
 //! Tree to program: names become numbers, instructions become rows of the table.
 
 mod alu;
+mod asynchronous;
 mod control;
 mod function;
 mod memory;
@@ -288,6 +289,7 @@ pub(crate) fn global(var: &Var<'_>) -> Global {
         relocations,
         external: var.linkage.external,
         visible: var.linkage.visible || var.linkage.external,
+        managed: var.linkage.managed,
     }
 }
 

@@ -137,7 +137,15 @@ fn wide24(a: u32, b: u32, signed: bool) -> i64 {
     }
 }
 
+/// A barrier object's word: the arrivals that are pending, those of every phase, the bytes that
+/// are pending, and the parity of the phase.
+pub(crate) const COUNT: u64 = 0xf_ffff;
+pub(crate) const EXPECTED_SHIFT: u32 = 20;
+pub(crate) const PENDING_TX_SHIFT: u32 = 40;
+pub(crate) const PHASE: u64 = 1 << 63;
+
 pub(crate) fn rows(t: &mut Table) {
+    t.row("mbarrier.pending", "Wl", |r, x, m| un(r, x, m, |a: u64| (a & COUNT) as u32));
     counts(t);
     fields(t);
     shifts(t);

@@ -273,7 +273,7 @@ macro_rules! float_rows {
     ($table:ident) => {{
         use $crate::ops::flags as fl;
         use $crate::ops::float::*;
-        use $crate::ops::shape::{bin, bin_k, each_bin, each_ter, each_un, ter, ter_k, un, un_k};
+        use $crate::ops::shape::{bin, bin_k, bin_round, each_bin, each_ter, each_un, ter, ter_round, un, un_k};
         use $crate::soft::F64;
         let t: &mut Table = $table;
         const ALL: u32 = fl::ROUND | fl::FTZ | fl::SAT;
@@ -282,28 +282,28 @@ macro_rules! float_rows {
             "Www",
             ALL,
             |r, x, m| bin(r, x, m, |a: u32, b: u32| out32(f(a) + f(b))),
-            |r, x, m| bin_k(r, x, m, add32),
+            |r, x, m| bin_round(r, x, m, add32),
         );
         t.flag_row(
             "sub.f32",
             "Www",
             ALL,
             |r, x, m| bin(r, x, m, |a: u32, b: u32| out32(f(a) - f(b))),
-            |r, x, m| bin_k(r, x, m, |a: u32, b: u32, k| add32(a, b ^ 0x8000_0000, k)),
+            |r, x, m| bin_round(r, x, m, |a: u32, b: u32, k| add32(a, b ^ 0x8000_0000, k)),
         );
         t.flag_row(
             "mul.f32",
             "Www",
             ALL,
             |r, x, m| bin(r, x, m, |a: u32, b: u32| out32(f(a) * f(b))),
-            |r, x, m| bin_k(r, x, m, mul32),
+            |r, x, m| bin_round(r, x, m, mul32),
         );
         t.flag_row(
             "fma.f32 mad.f32",
             "Wwww",
             ALL,
             |r, x, m| ter(r, x, m, |a: u32, b: u32, c: u32| out32(f(a).mul_add(f(b), f(c)))),
-            |r, x, m| ter_k(r, x, m, fma32),
+            |r, x, m| ter_round(r, x, m, fma32),
         );
         t.flag_row(
             "div.f32",

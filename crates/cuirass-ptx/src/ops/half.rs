@@ -83,6 +83,8 @@ pub(crate) trait Half {
     fn flush(a: u16) -> u16;
     /// The product, such that narrowing it is as if rounded once.
     fn product(a: u16, b: u16) -> f32;
+    /// The product and sum, likewise.
+    fn product_sum(a: u16, b: u16, c: u16) -> f32;
     const ONE: u16;
 }
 
@@ -108,6 +110,19 @@ impl Half for F16 {
     fn product(a: u16, b: u16) -> f32 {
         h(a) * h(b)
     }
+    #[inline(always)]
+    fn product_sum(a: u16, b: u16, c: u16) -> f32 {
+        // The product is exact in `f32`, and so is what the sum loses.
+        let (p, c) = (h(a) * h(b), h(c));
+        let s = p + c;
+        let back = s - p;
+        let lost = (p - (s - back)) + (c - back);
+        let bits = s.to_bits();
+        let beyond = (lost > 0.0) != (s > 0.0);
+        let odd = bits.wrapping_sub(u32::from(beyond)) | 1;
+        let exact = lost == 0.0 || bits & 0x7f80_0000 == 0x7f80_0000;
+        f32::from_bits(if exact { bits } else { odd })
+    }
     const ONE: u16 = 0x3c00;
 }
 
@@ -128,6 +143,10 @@ impl Half for Bf16 {
     fn product(a: u16, b: u16) -> f32 {
         // Near the bottom of `f32` the product would not be exact there.
         odd(f64::from(bf(a)) * f64::from(bf(b)), 0.0)
+    }
+    #[inline(always)]
+    fn product_sum(a: u16, b: u16, c: u16) -> f32 {
+        fma_odd(bf(a), bf(b), bf(c))
     }
     const ONE: u16 = 0x3f80;
 }
@@ -180,7 +199,7 @@ pub(crate) fn mul<H: Half>(a: u16, b: u16, flags: u32) -> u16 {
 #[inline(always)]
 pub(crate) fn fma<H: Half>(a: u16, b: u16, c: u16, flags: u32) -> u16 {
     let (a, b, c) = (input::<H>(a, flags), input::<H>(b, flags), input::<H>(c, flags));
-    finish::<H>(H::narrow(fma_odd(H::widen(a), H::widen(b), H::widen(c))), flags)
+    finish::<H>(H::narrow(H::product_sum(a, b, c)), flags)
 }
 
 #[inline(always)]

@@ -4,6 +4,7 @@
 //! turns into vector code; it is for cheap functions that cannot fail. The `each_` forms compute
 //! only the lanes of the mask, for functions that are long.
 
+use super::flags::{FTZ, RM, ROUND, RP, RZ, SAT};
 use crate::code::{Args, NONE};
 use crate::frame::{FULL, Frame, LANES, Reg};
 
@@ -205,4 +206,33 @@ pub(crate) fn bin_k<A: Reg, B: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f:
 pub(crate) fn ter_k<A: Reg, B: Reg, C: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, B, C, u32) -> D) {
     let k = x.flags;
     ter(fr, x, m, |a, b, c| f(a, b, c, k));
+}
+
+/// [`bin_k`] with the everyday flags known to the compiler, so that they cost nothing in the loop.
+#[inline(always)]
+pub(crate) fn bin_round<A: Reg, B: Reg, D: Reg>(fr: &mut Frame, x: &Args, m: u32, f: impl Fn(A, B, u32) -> D) {
+    match x.flags & (ROUND | FTZ | SAT) {
+        FTZ => bin(fr, x, m, |a, b| f(a, b, FTZ)),
+        RZ => bin(fr, x, m, |a, b| f(a, b, RZ)),
+        RM => bin(fr, x, m, |a, b| f(a, b, RM)),
+        RP => bin(fr, x, m, |a, b| f(a, b, RP)),
+        _ => bin_k(fr, x, m, f),
+    }
+}
+
+/// [`ter_k`] with the everyday flags known to the compiler.
+#[inline(always)]
+pub(crate) fn ter_round<A: Reg, B: Reg, C: Reg, D: Reg>(
+    fr: &mut Frame,
+    x: &Args,
+    m: u32,
+    f: impl Fn(A, B, C, u32) -> D,
+) {
+    match x.flags & (ROUND | FTZ | SAT) {
+        FTZ => ter(fr, x, m, |a, b, c| f(a, b, c, FTZ)),
+        RZ => ter(fr, x, m, |a, b, c| f(a, b, c, RZ)),
+        RM => ter(fr, x, m, |a, b, c| f(a, b, c, RM)),
+        RP => ter(fr, x, m, |a, b, c| f(a, b, c, RP)),
+        _ => ter_k(fr, x, m, f),
+    }
 }

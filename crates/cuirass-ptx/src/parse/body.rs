@@ -3,7 +3,10 @@
 use super::Parser;
 use super::token::Token;
 use crate::ast::{Instr, Linkage, Operand, Stmt, Ty};
-use crate::error::ModuleError;
+use crate::error::{ModuleError, ModuleErrorKind};
+
+/// How deep scopes may be nested: names are looked up in all of them.
+const MAX_DEPTH: u32 = 256;
 
 impl<'s> Parser<'s> {
     /// Statements up to the brace that closes the body.
@@ -17,6 +20,13 @@ impl<'s> Parser<'s> {
                 Token::Punct(b'{') => {
                     self.advance()?;
                     depth += 1;
+                    if depth > MAX_DEPTH {
+                        return Err(ModuleError::new(
+                            ModuleErrorKind::TooLarge,
+                            self.place,
+                            "scopes are nested too deeply",
+                        ));
+                    }
                     out.push(Stmt::Open);
                 }
                 Token::Punct(b'}') => {

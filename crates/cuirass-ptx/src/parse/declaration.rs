@@ -97,7 +97,9 @@ impl<'s> Parser<'s> {
             self.int()?;
             self.expect(b']')?;
         }
+        self.managed = false;
         let (align, ty, lanes) = self.var_type()?;
+        let linkage = Linkage { managed: self.managed, ..linkage };
         let mut vars = Vec::new();
         loop {
             let mut var = self.declarator(linkage, space, align, ty, lanes)?;
@@ -137,6 +139,7 @@ impl<'s> Parser<'s> {
                             if self.token == Token::End {
                                 return self.fail("an attribute without an end");
                             }
+                            self.managed |= self.is_word(".managed");
                             self.advance()?;
                         }
                     }

@@ -20,6 +20,8 @@ pub(crate) struct Parser<'s> {
     span: (u32, u32),
     last_end: u32,
     items: usize,
+    /// The declaration at hand has said `.managed`.
+    managed: bool,
 }
 
 /// Parses a module and checks that it is for `target`.
@@ -34,6 +36,7 @@ pub(crate) fn parse<'s>(source: &'s str, target: &Target) -> Result<Tree<'s>, Mo
         span: (0, 0),
         last_end: 0,
         items: 0,
+        managed: false,
     };
     parser.advance()?;
     parser.module(target)

@@ -5,7 +5,8 @@ use super::memory::{Place, addresses, lanes, place, read_lane, set, value, write
 use super::trap::{Trap, TrapCode};
 use super::warp::Warp;
 use crate::ast::Ty;
-use crate::code::{Atom, AtomOp};
+use crate::code::{Atom, AtomOp, MemSpace, SHARED_BASE};
+use crate::frame::LANES;
 use crate::ops::half::{atomic_add, atomic_pick};
 
 /// What an operation makes of the old value.
@@ -80,11 +81,62 @@ fn apply_global(op: AtomOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
     crate::ops::float::add32(old as u32, a as u32, crate::ops::flags::FTZ).into()
 }
 
+/// The most frequent atomic: integer addition on global memory. Lanes that add to one word do it
+/// together, since the order among them is nobody's to know. `None`, with nothing done: it is
+/// another one, or has to be done carefully.
+fn add_integers(
+    env: &mut Env<'_, '_>,
+    warp: &mut Warp,
+    index: usize,
+    atom: &Atom,
+    m: u32,
+    at: &[u64; LANES],
+) -> Option<()> {
+    let integer = matches!(atom.ty, Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64);
+    let [a] = atom.a.as_slice() else { return None };
+    let bytes = atom.ty.bytes();
+    let first = at[m.trailing_zeros() as usize & 31];
+    let windows = atom.address.space != MemSpace::Global && first >= SHARED_BASE;
+    if atom.op != AtomOp::Add || !integer || windows || atom.address.space == MemSpace::Shared {
+        return None;
+    }
+    let span = env.view.find(first, bytes.into())?;
+    // All or none: a lane that is refused has to be the first thing that happens.
+    let fits = |i: usize| span.holds(at[i], bytes.into()) && at[i] & u64::from(bytes - 1) == 0;
+    if !span.is_writable() || !lanes(m).all(fits) {
+        return None;
+    }
+    let frame = &mut warp.frames[index];
+    if lanes(m).all(|i| at[i] == first) {
+        let sum = lanes(m).fold(0u64, |s, i| s.wrapping_add(value(frame, *a, i)));
+        let mut old = span.add(first, bytes, sum)?;
+        for lane in lanes(m) {
+            let v = value(frame, *a, lane);
+            if let Some(dest) = atom.dest.first() {
+                set(frame, *dest, lane, if bytes == 4 { old & 0xffff_ffff } else { old });
+            }
+            old = old.wrapping_add(v);
+        }
+        return Some(());
+    }
+    for lane in lanes(m) {
+        let old = span.add(at[lane], bytes, value(frame, *a, lane))?;
+        if let Some(dest) = atom.dest.first() {
+            set(frame, *dest, lane, old);
+        }
+    }
+    Some(())
+}
+
+/// An atomic or reduction of a warp.
 pub(crate) fn run(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, atom: &Atom, m: u32) -> Result<(), Trap> {
     env.view.refresh();
     let at = addresses(&warp.frames[index], &atom.address);
     let bytes = atom.ty.bytes();
     let size = u64::from(bytes) * atom.a.len() as u64;
+    if add_integers(env, warp, index, atom, m, &at).is_some() {
+        return Ok(());
+    }
     for lane in lanes(m) {
         let refuse = |code| Trap::access(code, lane, at[lane], size as u32, true);
         if at[lane] & (size - 1) != 0 {

@@ -4,8 +4,8 @@ use super::block::{BARRIERS, Env, Located};
 use super::memory::{self, lanes};
 use super::trap::{Trap, TrapCode};
 use super::warp::{Group, Wait, Warp};
-use super::{atomic, call, warpwide};
-use crate::code::{AtomOp, Bar, BarOp, Clock, NONE, Op, RegRef};
+use super::{asynchronous, atomic, call, warpwide};
+use crate::code::{AtomOp, Bar, BarOp, Clock, MbarOp, NONE, Op, RegRef};
 
 /// Runs a group until it meets another one, splits, waits, ends, or has used up the budget.
 pub(crate) fn run_group(env: &mut Env<'_, '_>, warp: &mut Warp, chosen: usize) -> Result<(), Located> {
@@ -92,6 +92,17 @@ pub(crate) fn run_group(env: &mut Env<'_, '_>, warp: &mut Warp, chosen: usize) -
                 if atom.op == AtomOp::Cas && env.poll() {
                     leave!(pc);
                 }
+            }
+            Op::Mbar(mbar) => {
+                asynchronous::mbarrier(env, warp, at, mbar, m).map_err(|t| located(t, pc))?;
+                pc += 1;
+                if matches!(mbar.op, MbarOp::Test | MbarOp::TestParity) && env.poll() {
+                    leave!(pc);
+                }
+            }
+            Op::CopyAsync(copy) => {
+                asynchronous::copy(env, warp, at, copy, m).map_err(|t| located(t, pc))?;
+                pc += 1;
             }
             Op::Fence => {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);

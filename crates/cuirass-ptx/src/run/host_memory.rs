@@ -40,6 +40,11 @@ impl Span {
         offset < self.len && bytes <= self.len - offset
     }
 
+    /// Whether writes are allowed.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     /// The host address of an access, if it lies inside and is aligned to `align`.
     #[inline(always)]
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<*mut u8> {
@@ -146,6 +151,20 @@ impl Span {
             }
         };
         Some(old)
+    }
+}
+
+impl Span {
+    /// Adds to 4 or 8 bytes at once; gives what was there.
+    pub(crate) fn add(&self, address: u64, bytes: u32, value: u64) -> Option<u64> {
+        let p = self.at(address, bytes.into(), bytes.into()).filter(|_| self.writable)?;
+        // SAFETY: [ptx-bounds] `p` is valid for `bytes` bytes and aligned to them.
+        Some(unsafe {
+            match bytes {
+                4 => AtomicU32::from_ptr(p.cast()).fetch_add(value as u32, Ordering::SeqCst).into(),
+                _ => AtomicU64::from_ptr(p.cast()).fetch_add(value, Ordering::SeqCst),
+            }
+        })
     }
 }
 

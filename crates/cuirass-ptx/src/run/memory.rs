@@ -48,8 +48,14 @@ pub(crate) fn addresses(frame: &Frame, address: &Address) -> [u64; LANES] {
         }
         Base::Reg32(r) => {
             let base = &frame.r32[r as usize];
+            // Windows have 32-bit addresses, and arithmetic on them wraps.
+            let wrap = if matches!(address.space, MemSpace::Generic | MemSpace::Global) {
+                u64::MAX
+            } else {
+                u64::from(u32::MAX)
+            };
             for i in 0..LANES {
-                out[i] = u64::from(base[i]).wrapping_add_signed(address.offset);
+                out[i] = u64::from(base[i]).wrapping_add_signed(address.offset) & wrap;
             }
         }
         Base::Fixed => {
@@ -427,14 +433,25 @@ fn scatter(frame: &Frame, span: &Span, at: &[u64; LANES], access: &Access, m: u3
     if !aligned(at, m, u64::from(access.bytes) * access.regs.len() as u64) {
         return None;
     }
-    each(m, |lane| {
-        for (i, reg) in access.regs.iter().enumerate() {
-            let skip = u64::from(access.bytes) * i as u64;
-            let v = value(frame, *reg, lane);
-            span.store(at[lane].wrapping_add(skip), access.bytes, v)?;
+    for (i, reg) in access.regs.iter().enumerate() {
+        let skip = u64::from(access.bytes) * i as u64;
+        let r = reg.index as usize;
+        match (access.bytes, reg.class) {
+            (4, Class::R32) => {
+                let from = &frame.r32[r];
+                each(m, |lane| span.store(at[lane].wrapping_add(skip), 4, from[lane].into()))?;
+            }
+            (8, Class::R64) => {
+                let from = &frame.r64[r];
+                each(m, |lane| span.store(at[lane].wrapping_add(skip), 8, from[lane]))?;
+            }
+            _ => each(m, |lane| {
+                let v = value(frame, *reg, lane);
+                span.store(at[lane].wrapping_add(skip), access.bytes, v)
+            })?,
         }
-        Some(())
-    })
+    }
+    Some(())
 }
 
 /// Lanes' stores of one word to shared memory.

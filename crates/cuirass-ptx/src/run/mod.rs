@@ -1,5 +1,6 @@
 //! Running a grid: workers take blocks, blocks run their warps.
 
+mod asynchronous;
 mod atomic;
 mod block;
 mod call;

@@ -3,23 +3,19 @@
 
 use crate::context::not_yet;
 use crate::device;
-use crate::error::{closed, not_constructed, raised, run};
-use crate::memory::pinned::LegacyPinnedMemoryResource;
-use crate::memory::pool::DeviceMemoryResource;
-use crate::memory::resource::{allocate, is_resource, size_of};
-use crate::memory::user::UserMemory;
+use crate::error::{closed, not_constructed, run};
 use crate::memory::copy;
-use crate::slot::{Closed, Share, Slot, Use, drop_detached};
+use crate::memory::resource::{allocate, size_of};
+use crate::memory::share::{Memory, close_after};
+use crate::slot::{Closed, Share, Slot};
 use crate::stream;
-use cuirass::ErrorKind;
-use cuirass::memory::{LegacyPinnedMemoryResource as Pinned, PointerInfo, pointer_info};
 use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyTraverseError, ffi};
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::mem::ManuallyDrop;
 
 /// A piece of memory.
 ///
@@ -28,100 +24,10 @@ use std::sync::Arc;
 /// is done: work on other streams that uses it must be ordered before that. An exported ``memoryview`` keeps it.
 #[pyclass(frozen, weakref, subclass, module = "cuirass", name = "Buffer")]
 pub struct Buffer {
-    slot: Slot<Memory>,
-    address: u64,
-    bytes: usize,
-    resource: Option<Py<PyAny>>,
-    owner: Option<Py<PyAny>>,
-}
-
-/// What a buffer gives back.
-pub enum Memory {
-    /// What the Rust buffer knows how to give back.
-    Ours(cuirass::Buffer),
-    /// What a user's resource gives back; the Rust buffer only borrows it.
-    Users(cuirass::Buffer, Box<UserMemory>),
-}
-
-impl Memory {
-    #[inline]
-    fn buffer(&self) -> &cuirass::Buffer {
-        match self {
-            Memory::Ours(buffer) | Memory::Users(buffer, _) => buffer,
-        }
-    }
-}
-
-impl Share for Memory {
-    fn drop_share(self) {
-        match self {
-            Memory::Ours(buffer) => drop_detached(buffer),
-            Memory::Users(_borrowed, users) => users.drop_share(),
-        }
-    }
-}
-
-impl Buffer {
-    fn new_of(memory: Memory, resource: Option<Py<PyAny>>, owner: Option<Py<PyAny>>) -> Buffer {
-        let (address, bytes) = (memory.buffer().as_raw(), memory.buffer().len());
-        Buffer { slot: Slot::new(memory), address, bytes, resource, owner }
-    }
-
-    /// A buffer that a resource of ours has allocated.
-    #[inline]
-    pub fn of_resource(buffer: cuirass::Buffer, resource: Py<PyAny>) -> Buffer {
-        Buffer::new_of(Memory::Ours(buffer), Some(resource), None)
-    }
-
-    /// The same memory, given back by a resource's `deallocate()`.
-    pub fn freed_by(self, resource: &Bound<'_, PyAny>, stream: cuirass::Stream) -> PyResult<Buffer> {
-        if let Closed::Taken(Memory::Ours(buffer)) = self.slot.close() {
-            let _address = buffer.into_raw();
-        }
-        Ok(Buffer::of_user(resource, self.address, self.bytes, stream))
-    }
-
-    fn of_user(resource: &Bound<'_, PyAny>, address: u64, bytes: usize, stream: cuirass::Stream) -> Buffer {
-        // SAFETY: [user-memory] the resource's memory, which `deallocate()` takes back after the last use.
-        let borrowed = unsafe { cuirass::Buffer::borrow_raw(address, bytes, None) };
-        let users = UserMemory::new(resource.clone().unbind(), address, bytes, stream);
-        Buffer::new_of(Memory::Users(borrowed, Box::new(users)), Some(resource.clone().unbind()), None)
-    }
-
-    /// The address, for a launch: whoever closes the buffer while a kernel is being launched on it orders the two.
-    #[inline]
-    pub fn address(&self) -> PyResult<&u64> {
-        if self.slot.is_closed() { Err(closed("buffer")) } else { Ok(&self.address) }
-    }
-
-    #[inline]
-    fn enter(&self) -> PyResult<Use<'_, Memory>> {
-        self.slot.enter().ok_or_else(|| closed("buffer"))
-    }
-
-    /// What the driver knows of memory that no resource describes. Without a driver it is the host's.
-    fn info(&self, py: Python<'_>) -> PyResult<PointerInfo> {
-        match py.detach(|| pointer_info(self.address)) {
-            Ok(info) => Ok(info),
-            Err(error) if error.kind() == ErrorKind::Unavailable => Ok(PointerInfo {
-                is_device_accessible: false,
-                is_host_accessible: true,
-                is_managed: false,
-                device: None,
-            }),
-            Err(error) => Err(raised(py, error)),
-        }
-    }
-
-    fn asked<T>(&self, py: Python<'_>, name: &str, of: impl FnOnce(PointerInfo) -> T) -> PyResult<T>
-    where
-        T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
-    {
-        match &self.resource {
-            Some(resource) => resource.bind(py).getattr(name)?.extract(),
-            None => self.info(py).map(of),
-        }
-    }
+    pub(super) slot: Slot<Memory>,
+    pub(super) address: u64,
+    pub(super) bytes: usize,
+    pub(super) resource: Option<Py<PyAny>>,
 }
 
 #[pymethods]
@@ -164,33 +70,7 @@ impl Buffer {
         owner: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Buffer> {
-        let (address, bytes) = (device::address(ptr)?, size_of(size)?);
-        let Some(resource) = mr else {
-            // SAFETY: [foreign-memory] the caller's promise; the owner is kept in the object.
-            let borrowed = unsafe { cuirass::Buffer::borrow_raw(address, bytes, None) };
-            return Ok(Buffer::new_of(Memory::Ours(borrowed), None, owner.map(|owner| owner.clone().unbind())));
-        };
-        if owner.is_some() {
-            return Err(PyValueError::new_err("owner and mr cannot both be given"));
-        }
-        let stream = match stream {
-            Some(stream) => cuirass::Stream::clone(&*stream::argument(stream)?),
-            None => cuirass::Stream::legacy_default(),
-        };
-        if let Ok(pool) = resource.cast_exact::<DeviceMemoryResource>() {
-            // SAFETY: [foreign-memory] the caller's promise: memory of this pool that nobody else frees.
-            let buffer = unsafe { cuirass::Buffer::from_raw(address, bytes, &pool.get().pool()?, &stream) };
-            return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));
-        }
-        if resource.is_exact_instance_of::<LegacyPinnedMemoryResource>() {
-            let buffer = cuirass::Buffer::from_resource(address, bytes, Arc::new(Pinned), &stream);
-            return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));
-        }
-        if !is_resource(resource) {
-            let kind = resource.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("mr must be a MemoryResource, not {kind}")));
-        }
-        Ok(Buffer::of_user(resource, address, bytes, stream))
+        Buffer::adopt(device::address(ptr)?, size_of(size)?, mr, owner, stream)
     }
 
     /// Another process's memory. Not available yet.
@@ -230,12 +110,16 @@ impl Buffer {
             Closed::Taken(Memory::Ours(buffer)) => run(py, || match &stream {
                 None => buffer.close(),
                 Some(stream) if buffer.deallocation_stream().is_some() => buffer.close_on(stream),
-                Some(stream) => {
-                    // No stream orders this memory: the work that is on the stream is waited for.
-                    stream.synchronize()?;
-                    buffer.close()
-                }
+                Some(stream) => close_after(buffer, stream),
             }),
+            Closed::Taken(Memory::Owners(_borrowed, owner)) => {
+                let waited = stream.map_or(Ok(()), |stream| run(py, || stream.synchronize()));
+                if waited.is_err() {
+                    // It is not certain that the device is done with the memory: the owner is leaked.
+                    let _leaked = ManuallyDrop::new(owner);
+                }
+                waited
+            }
             Closed::Taken(Memory::Users(_borrowed, users)) => {
                 if let Some(stream) = &stream {
                     users.set_stream(cuirass::Stream::clone(stream));
@@ -255,7 +139,7 @@ impl Buffer {
     fn set_deallocation_stream(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let (memory, stream) = (self.enter()?, stream::argument(stream)?);
         match &*memory {
-            Memory::Ours(buffer) => run(py, || buffer.set_deallocation_stream(&stream)),
+            Memory::Ours(buffer) | Memory::Owners(buffer, _) => run(py, || buffer.set_deallocation_stream(&stream)),
             Memory::Users(_borrowed, users) => {
                 users.set_stream(cuirass::Stream::clone(&stream));
                 Ok(())
@@ -446,7 +330,10 @@ impl Buffer {
     /// What keeps memory alive that was there already; ``None`` once it is closed.
     #[getter]
     fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.owner.as_ref().filter(|_owner| !self.slot.is_closed()).map(|owner| owner.clone_ref(py))
+        match &*self.slot.enter()? {
+            Memory::Owners(_borrowed, owner) => Some(owner.clone_ref(py)),
+            Memory::Ours(_) | Memory::Users(..) => None,
+        }
     }
 
     /// What the collector calls before it takes a cycle apart: a user's resource must be whole when it gets its memory.
@@ -459,13 +346,11 @@ impl Buffer {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.resource)?;
-        visit.call(&self.owner)?;
-        if let Some(memory) = self.slot.enter()
-            && let Memory::Users(_borrowed, users) = &*memory
-        {
-            visit.call(users.resource())?;
+        match self.slot.enter().as_deref() {
+            Some(Memory::Users(_borrowed, users)) => visit.call(users.resource()),
+            Some(Memory::Owners(_borrowed, owner)) => visit.call(owner),
+            Some(Memory::Ours(_)) | None => Ok(()),
         }
-        Ok(())
     }
 
     fn __repr__(&self) -> String {
@@ -486,7 +371,9 @@ pub fn install_finalizer(py: Python<'_>) -> PyResult<()> {
 fn no_copy_options(options: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     match options {
         None => Ok(()),
-        Some(_options) => Err(PyNotImplementedError::new_err("CopyOptions is not available in this version of cuirass")),
+        Some(_options) => {
+            Err(PyNotImplementedError::new_err("CopyOptions is not available in this version of cuirass"))
+        }
     }
 }
 

@@ -9,14 +9,13 @@ use pyo3::types::PyInt;
 
 /// Copies all of one buffer into another of the same size.
 #[inline]
-pub fn copy(
-    py: Python<'_>,
-    to: &cuirass::Buffer,
-    from: &cuirass::Buffer,
-    stream: &cuirass::Stream,
-) -> PyResult<()> {
+pub fn copy(py: Python<'_>, to: &cuirass::Buffer, from: &cuirass::Buffer, stream: &cuirass::Stream) -> PyResult<()> {
     if to.len() != from.len() {
-        let message = format!("both buffers must have the same size: the source has {} bytes, the target {}", from.len(), to.len());
+        let message = format!(
+            "both buffers must have the same size: the source has {} bytes, the target {}",
+            from.len(),
+            to.len()
+        );
         return Err(PyValueError::new_err(message));
     }
     // SAFETY: [stream-ordered-copy] both buffers are held until it is submitted; whoever releases one of them on
@@ -26,7 +25,12 @@ pub fn copy(
 
 /// Fills a buffer with a pattern of 1, 2 or 4 bytes.
 #[inline]
-pub fn fill(py: Python<'_>, buffer: &cuirass::Buffer, value: &Bound<'_, PyAny>, stream: &cuirass::Stream) -> PyResult<()> {
+pub fn fill(
+    py: Python<'_>,
+    buffer: &cuirass::Buffer,
+    value: &Bound<'_, PyAny>,
+    stream: &cuirass::Stream,
+) -> PyResult<()> {
     let (pattern, length) = pattern(value)?;
     let pattern = pattern.get(..length).unwrap_or(&[]);
     // SAFETY: [stream-ordered-copy] as above.

@@ -5,6 +5,7 @@ pub mod copy;
 pub mod pinned;
 pub mod pool;
 pub mod resource;
+pub mod share;
 pub mod user;
 
 pub use buffer::Buffer;

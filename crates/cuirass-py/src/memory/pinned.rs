@@ -72,7 +72,8 @@ impl LegacyPinnedMemoryResource {
         size: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (address, size, stream) = (device::address(ptr)?, size_of(size)?, stream.map(stream::argument).transpose()?);
+        let (address, size, stream) =
+            (device::address(ptr)?, size_of(size)?, stream.map(stream::argument).transpose()?);
         run(py, || {
             match &stream {
                 Some(stream) if !stream.is_default() => stream.synchronize()?,

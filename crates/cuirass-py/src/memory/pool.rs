@@ -8,8 +8,8 @@ use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_
 use crate::options;
 use crate::slot::{Closed, Slot};
 use crate::stream;
-use cuirass::memory::{DeviceMemoryResource as Pool, DeviceMemoryResourceOptions, PoolAttribute};
 use cuirass::MemoryResource as _;
+use cuirass::memory::{DeviceMemoryResource as Pool, DeviceMemoryResourceOptions, PoolAttribute};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -203,6 +203,12 @@ impl DeviceMemoryResource {
         false
     }
 
+    /// What another process needs to use this pool's memory. Not available yet.
+    #[getter]
+    fn allocation_handle(&self) -> PyResult<Py<PyAny>> {
+        Err(PyRuntimeError::new_err("this pool is of this process alone"))
+    }
+
     /// What names it between processes: ``None`` for a pool of this process alone.
     #[getter]
     fn uuid(&self) -> Option<Py<PyAny>> {
@@ -218,7 +224,7 @@ impl DeviceMemoryResource {
 }
 
 /// The attributes of a pool, each read from the driver (``cuMemPoolGetAttribute``) when it is asked for.
-#[pyclass(frozen, module = "cuirass._cuirass", name = "_MemPoolAttributes")]
+#[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "_MemPoolAttributes")]
 pub struct MemPoolAttributes {
     pool: Pool,
 }

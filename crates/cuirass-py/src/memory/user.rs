@@ -49,7 +49,8 @@ impl UserMemory {
         let answer = Python::try_attach(|py| {
             with_exception_aside(py, || {
                 let class = self.resource.bind(py).get_type().name().map(|name| name.to_string());
-                self.close(py).map_err(|error| (class.unwrap_or_else(|_unnamed| "a resource".to_owned()), describe(py, &error)))
+                self.close(py)
+                    .map_err(|error| (class.unwrap_or_else(|_unnamed| "a resource".to_owned()), describe(py, &error)))
             })
         });
         if let Some(Err((class, error))) = answer {
@@ -69,7 +70,8 @@ fn describe(py: Python<'_>, error: &PyErr) -> String {
             }
             last = next;
         }
-        let file: String = last.getattr("tb_frame").ok()?.getattr("f_code").ok()?.getattr("co_filename").ok()?.extract().ok()?;
+        let file: String =
+            last.getattr("tb_frame").ok()?.getattr("f_code").ok()?.getattr("co_filename").ok()?.extract().ok()?;
         let line: i64 = last.getattr("tb_lineno").ok()?.extract().ok()?;
         Some(format!(" at {file}:{line}"))
     });

@@ -59,7 +59,10 @@ fn destroy(ctx: CUcontext) -> Answer {
     let mut state = state::lock()?;
     let context = state.contexts.get(handle, INVALID_CONTEXT)?;
     if context.green.is_some() {
-        report::bug(format!("{} was given the context of a green context, which cuGreenCtxDestroy ends", thread::place()));
+        report::bug(format!(
+            "{} was given the context of a green context, which cuGreenCtxDestroy ends",
+            thread::place()
+        ));
         return Err(INVALID_CONTEXT);
     }
     if context.primary {

@@ -15,8 +15,9 @@ use crate::task::{Failure, Job, NodeKind, Task, Work};
 use crate::{report, thread};
 use cuirass_sys::cuda::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraphNodeParams, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
-    CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode, CUstream, cuuint64_t,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams,
+    CUstream, cuuint64_t,
 };
 use std::any::Any;
 use std::collections::HashSet;
@@ -353,11 +354,7 @@ pub(super) fn change(exec: CUgraphExec, node: CUgraphNode, kind: NodeKind, work:
     Ok(())
 }
 
-pub fn cuGraphExecHostNodeSetParams(
-    exec: CUgraphExec,
-    node: CUgraphNode,
-    params: In<CUDA_HOST_NODE_PARAMS>,
-) -> Answer {
+pub fn cuGraphExecHostNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_HOST_NODE_PARAMS>) -> Answer {
     let params = params.read()?;
     let function = HostFunction::new(params.fn_, Untyped::from(params.userData))?;
     change(exec, node, NodeKind::Host, Work::Host(function))

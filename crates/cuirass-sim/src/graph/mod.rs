@@ -2,12 +2,12 @@
 
 pub mod builder;
 pub mod capture;
-pub mod condition;
 pub mod definition;
 pub mod exec;
 pub mod node;
 
 pub use capture::{Capture, Capturing, NodeSet};
+pub use node::condition;
 
 use crate::c::HostFunction;
 use crate::handle::{Handle, Kind, Table};

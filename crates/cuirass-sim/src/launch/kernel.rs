@@ -90,7 +90,10 @@ fn check(found: &Found, shape: &Shape, device: &Device) -> Answer {
     let kernel = &found.callable.kernel;
     let fits = |size: [u32; 3], most: [u32; 3]| size.iter().zip(most).all(|(size, most)| (1..=most).contains(size));
     let threads = shape.block.iter().map(|size| u64::from(*size)).product::<u64>();
-    if !fits(shape.grid, device.most_grid) || !fits(shape.block, device.most_block) || threads > device.most_threads.into() {
+    if !fits(shape.grid, device.most_grid)
+        || !fits(shape.block, device.most_block)
+        || threads > device.most_threads.into()
+    {
         return Err(INVALID_VALUE);
     }
     let bound = |size: [u32; 3]| size.iter().map(|size| u64::from(*size)).product::<u64>();
@@ -154,12 +157,20 @@ fn parameters(found: &Found, params: In<*mut c_void>, extra: In<*mut c_void>) ->
     Ok(block)
 }
 
-fn submit(state: &mut State, at: &At, function: CUfunction, shape: Shape, params: In<*mut c_void>, extra: In<*mut c_void>) -> Answer {
+fn submit(
+    state: &mut State,
+    at: &At,
+    function: CUfunction,
+    shape: Shape,
+    params: In<*mut c_void>,
+    extra: In<*mut c_void>,
+) -> Answer {
     state.not_lost(at.context)?;
     let task = state.launch(at.context, Handle::of(function), shape, params, extra)?;
     state.submit(at, Arc::new(task)).map(drop)
 }
 
+#[allow(clippy::too_many_arguments, reason = "cuda.h's signature")]
 pub fn cuLaunchKernel(
     function: CUfunction,
     grid_x: c_uint,
@@ -180,6 +191,7 @@ pub fn cuLaunchKernel(
     submit(&mut state, &at, function, shape, params, extra)
 }
 
+#[allow(clippy::too_many_arguments, reason = "cuda.h's signature")]
 pub fn cuLaunchCooperativeKernel(
     function: CUfunction,
     grid_x: c_uint,

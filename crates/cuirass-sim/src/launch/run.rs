@@ -8,8 +8,8 @@ use crate::module::Callable;
 use crate::report;
 use crate::state;
 use crate::status::{
-    ASSERT, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, ILLEGAL_INSTRUCTION, INVALID_ADDRESS_SPACE, INVALID_PC, LAUNCH_FAILED,
-    LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, NOT_SUPPORTED, Status,
+    ASSERT, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, ILLEGAL_INSTRUCTION, INVALID_ADDRESS_SPACE, INVALID_PC,
+    LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, NOT_SUPPORTED, Status,
 };
 use crate::task::{Failure, Job, NodeKind, Task};
 use cuirass_ptx::{Fault, FaultKind, Host, Launch};
@@ -122,7 +122,8 @@ fn failure(fault: &Fault) -> Failure {
 
 impl Task for KernelTask {
     fn run(&self, job: &Job) -> Result<(), Failure> {
-        let peers = if self.multiple_devices() { state::lock().map_or(0, |state| peer::mask(&state, job.context)) } else { 0 };
+        let peers =
+            if self.multiple_devices() { state::lock().map_or(0, |state| peer::mask(&state, job.context)) } else { 0 };
         let memory = View { map: &LIVE, device: job.device, peers };
         let lent = Lent { context: job.context, device: job.device, printed: Mutex::new(Vec::new()) };
         let product = |size: [u32; 3]| size.iter().map(|size| u64::from(*size)).product::<u64>();

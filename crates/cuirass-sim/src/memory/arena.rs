@@ -1,6 +1,6 @@
 //! Where memory comes from: ranges of addresses, and the host memory behind them.
 
-use crate::host::Reservation;
+use crate::host::{self, Reservation};
 use std::collections::BTreeMap;
 
 /// The page of the host, and the least that is given back to it.
@@ -114,6 +114,17 @@ impl Arena {
         self.ranges.give(start, len);
     }
 
+    /// Makes the bytes of a range zero.
+    pub fn zero(&self, start: u64, len: u64) {
+        let (first, end) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
+        if first >= end {
+            return host::fill(self.host_of(start), 0, 1, len as usize);
+        }
+        self.discard(first, end - first);
+        host::fill(self.host_of(start), 0, 1, (first - start) as usize);
+        host::fill(self.host_of(end), 0, 1, (start + len - end) as usize);
+    }
+
     /// Gives the memory of the whole pages of a range back; the addresses stay taken.
     pub fn discard(&self, start: u64, len: u64) {
         let (first, end) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
@@ -126,6 +137,20 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_is_zero_to_its_last_byte_and_no_further() {
+        let mut arena = Arena::host(1 << 20).unwrap();
+        let start = arena.take(1 << 16, 4096).unwrap();
+        for (offset, len) in [(10, 100), (0, 4096), (5, 9000), (4095, 2), (4000, 8192)] {
+            let host = arena.host_of(start);
+            host::fill(host, 1, 1, 1 << 16);
+            arena.zero(start + offset, len);
+            let bytes = host::read(host, 1 << 16);
+            let range = offset as usize..(offset + len) as usize;
+            assert!(bytes.iter().enumerate().all(|(at, byte)| (*byte == 0) == range.contains(&at)), "{offset} {len}");
+        }
+    }
 
     #[test]
     fn ranges_are_taken_low_and_joined_again() {

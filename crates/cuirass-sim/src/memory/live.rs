@@ -164,7 +164,8 @@ impl DeviceMemory for View<'_> {
             Some(device) => device == self.device || (live.access >> self.device | self.peers >> device) & 1 == 1,
             None => true,
         };
-        let region = Region { start: live.start, len: live.len, host: host::pointer(live.host), writable: live.writable };
+        let region =
+            Region { start: live.start, len: live.len, host: host::pointer(live.host), writable: live.writable };
         allowed.then_some(region)
     }
 

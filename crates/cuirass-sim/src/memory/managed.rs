@@ -6,7 +6,7 @@ use crate::state::{self, State};
 use crate::status::{Answer, INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY};
 use crate::task::Work;
 use cuirass_sys::cuda::{
-    CUdevice, CUdeviceptr, CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUmem_advise, CUstream,
+    CUdevice, CUdeviceptr, CUmem_advise, CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUstream,
 };
 use std::ffi::c_uint;
 

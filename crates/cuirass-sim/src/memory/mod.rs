@@ -40,6 +40,8 @@ pub enum Origin {
     Plain,
     /// A memory pool.
     Pool(PoolKey),
+    /// Pool memory that was imported: another address for bytes that are counted where they were exported.
+    Imported(PoolKey),
     /// An allocation node of a graph.
     Graph {
         /// The capture that is still adding to the graph.
@@ -114,6 +116,8 @@ pub struct Memory {
     pub pools: pool::Pools,
     /// Which contexts have been given access to which devices.
     pub peers: BTreeMap<(Handle, usize), Handle>,
+    /// The most that graphs' memory has been on each device: in use, and held.
+    graph_marks: Vec<[u64; 2]>,
     /// How many allocations there are: plain, pooled, pinned.
     counts: [u64; 3],
 }
@@ -131,6 +135,7 @@ impl Memory {
             virtuals: r#virtual::Virtual::new(),
             pools: pool::Pools::new(config.devices),
             peers: BTreeMap::new(),
+            graph_marks: vec![[0; 2]; config.devices],
             counts: [0; 3],
         }
     }
@@ -183,7 +188,8 @@ impl Memory {
     /// Whether an address is one that a device could have memory at, or lies in memory that the driver handed out:
     /// the host must not touch it unchecked.
     pub fn ours(&self, address: u64) -> bool {
-        self.arenas.iter().flatten().chain(&self.shared).any(|arena| arena.holds(address)) || self.virtuals.holds(address)
+        self.arenas.iter().flatten().chain(&self.shared).any(|arena| arena.holds(address))
+            || self.virtuals.holds(address)
     }
 
     /// Writes an allocation in the book; work may touch it.
@@ -213,6 +219,26 @@ impl Memory {
         Some(allocation)
     }
 
+    /// Graphs' memory on a device: bytes in use and held, now; high marks follow.
+    pub fn graph_bytes(&mut self, device: usize) -> [u64; 2] {
+        let mut now = [0; 2];
+        for memory in self.book.values().filter(|memory| memory.device == Some(device)) {
+            if let Origin::Graph { made, .. } = memory.origin {
+                now[0] += if made { memory.span } else { 0 };
+                now[1] += memory.span;
+            }
+        }
+        if let Some(marks) = self.graph_marks.get_mut(device) {
+            marks.iter_mut().zip(now).for_each(|(mark, now)| *mark = (*mark).max(now));
+        }
+        now
+    }
+
+    /// The high marks that [`Memory::graph_bytes`] keeps.
+    pub fn graph_marks(&mut self, device: usize) -> Option<&mut [u64; 2]> {
+        self.graph_marks.get_mut(device)
+    }
+
     /// A number for a new allocation.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
@@ -223,19 +249,30 @@ impl Memory {
     pub fn about(&self, address: u64) -> String {
         if let Some(allocation) = self.find(address) {
             let Allocation { start, len, made, .. } = allocation;
-            return format!("{address:#x} is byte {} of the allocation of {len} bytes at {start:#x} made by {made}", address - start);
+            return format!(
+                "{address:#x} is byte {} of the allocation of {len} bytes at {start:#x} made by {made}",
+                address - start
+            );
         }
         let holds = |grave: &&Grave| address.wrapping_sub(grave.start) < grave.len.max(1);
         if let Some(Grave { start, len, made, freed }) = self.graves.iter().rev().find(holds) {
-            return format!("{address:#x} is in the allocation of {len} bytes at {start:#x} made by {made}, which was freed by {freed}");
+            return format!(
+                "{address:#x} is in the allocation of {len} bytes at {start:#x} made by {made}, which was freed by {freed}"
+            );
         }
-        let below = self.book.range(..=address).next_back().map(|(_, near)| (address - near.start - near.len, near, "past the end"));
+        let below = self
+            .book
+            .range(..=address)
+            .next_back()
+            .map(|(_, near)| (address - near.start - near.len, near, "past the end"));
         let above = self.book.range(address..).next().map(|(_, near)| (near.start - address, near, "before the start"));
         let near = below.into_iter().chain(above).min_by_key(|(distance, ..)| *distance);
         match near {
             Some((distance, near, side)) if distance < 1 << 30 => {
                 let Allocation { start, len, made, .. } = near;
-                format!("{address:#x} is {distance} bytes {side} of the allocation of {len} bytes at {start:#x} made by {made}")
+                format!(
+                    "{address:#x} is {distance} bytes {side} of the allocation of {len} bytes at {start:#x} made by {made}"
+                )
             }
             _ if address < 1 << 16 => format!("{address:#x} is a null pointer, or an offset from one"),
             _ => format!("{address:#x} is near no memory that this driver knows"),
@@ -244,7 +281,8 @@ impl Memory {
 
     /// Whether an address is in memory that was freed.
     pub fn was_freed(&self, address: u64) -> bool {
-        self.find(address).is_none() && self.graves.iter().any(|grave| address.wrapping_sub(grave.start) < grave.len.max(1))
+        self.find(address).is_none()
+            && self.graves.iter().any(|grave| address.wrapping_sub(grave.start) < grave.len.max(1))
     }
 
     /// Reports the use of an address that nothing is allocated at, and says what that answers.
@@ -268,7 +306,7 @@ impl Memory {
 fn kind(origin: Origin) -> Option<usize> {
     match origin {
         Origin::Plain | Origin::Managed(_) => Some(0),
-        Origin::Pool(_) => Some(1),
+        Origin::Pool(_) | Origin::Imported(_) => Some(1),
         Origin::Pinned(_) => Some(2),
         // Graphs and modules hold theirs; registered memory is the program's own.
         Origin::Graph { .. } | Origin::Virtual | Origin::Registered(_) | Origin::Variable | Origin::Heap => None,
@@ -329,7 +367,8 @@ impl State {
         let id = self.memory.number();
         let made = thread::place();
         let device = Some(device);
-        let allocation = Allocation { start, len, span, device, context, origin, id, made, since: None, sync_memops: false };
+        let allocation =
+            Allocation { start, len, span, device, context, origin, id, made, since: None, sync_memops: false };
         self.memory.enter(allocation, host, 0, writable);
         Ok(start)
     }
@@ -343,7 +382,8 @@ impl State {
         let start = self.memory.shared()?.take(span, arena::PAGE).ok_or(OUT_OF_MEMORY)?;
         let id = self.memory.number();
         let made = thread::place();
-        let allocation = Allocation { start, len, span, device, context, origin, id, made, since: None, sync_memops: false };
+        let allocation =
+            Allocation { start, len, span, device, context, origin, id, made, since: None, sync_memops: false };
         self.memory.enter(allocation, start as usize, u64::MAX, true);
         Ok(start)
     }
@@ -354,6 +394,11 @@ impl State {
         LIVE.remove(start, allocation.id);
         match (allocation.origin, allocation.device) {
             (Origin::Registered(_), _) => {}
+            (Origin::Imported(_), Some(device)) => {
+                if let Ok(arena) = self.arena(device) {
+                    arena.give(start, allocation.span + GRAIN);
+                }
+            }
             (Origin::Pinned(_) | Origin::Managed(_), _) | (_, None) => {
                 if let Ok(arena) = self.memory.shared() {
                     arena.give(start, allocation.span);
@@ -378,7 +423,8 @@ impl State {
 
 /// A context ends, with its memory. Its work is done, and nothing of it runs.
 pub fn context_ended(state: &mut State, context: Handle) {
-    let ours: Vec<u64> = state.memory.book.values().filter(|memory| memory.context == context).map(|memory| memory.start).collect();
+    let ours: Vec<u64> =
+        state.memory.book.values().filter(|memory| memory.context == context).map(|memory| memory.start).collect();
     for start in ours {
         match state.memory.at(start).map(|memory| memory.origin) {
             Some(Origin::Pool(key)) => pool::ended(state, key, start),

@@ -8,7 +8,7 @@ use crate::status::{
     Answer, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED,
 };
 use cuirass_sys::cuda::{
-    CUDA_MEMCPY3D_PEER, CUcontext, CUdevice, CUdevice_P2PAttribute, CUdeviceptr, CUmemAccessDesc, CUmemAccess_flags,
+    CUDA_MEMCPY3D_PEER, CUcontext, CUdevice, CUdevice_P2PAttribute, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc,
     CUmemLocation, CUmemoryPool, CUstream,
 };
 use std::ffi::{c_int, c_uint};

@@ -13,7 +13,7 @@ use crate::state::{self, State};
 use crate::status::{Answer, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::{report, thread};
 use cuirass_sys::cuda::{
-    CUdeviceptr, CUmemAccessDesc, CUmemAccess_flags, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
 use std::collections::BTreeMap;
@@ -58,7 +58,12 @@ pub struct Virtual {
 impl Virtual {
     /// None.
     pub fn new() -> Self {
-        Self { addresses: None, reserved: BTreeMap::new(), physical: Table::new(Kind::Physical), mapped: BTreeMap::new() }
+        Self {
+            addresses: None,
+            reserved: BTreeMap::new(),
+            physical: Table::new(Kind::Physical),
+            mapped: BTreeMap::new(),
+        }
     }
 
     /// What is alive, by kind.

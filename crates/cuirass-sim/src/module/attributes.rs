@@ -43,8 +43,12 @@ impl Settings {
                 return Ok(());
             }
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => (&mut self.carveout, -1..=100),
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => (&mut self.non_portable, 0..=1),
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => (&mut self.scheduling, 0..=2),
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
+                (&mut self.non_portable, 0..=1)
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => {
+                (&mut self.scheduling, 0..=2)
+            }
             _ => return Err(INVALID_VALUE),
         };
         if !range.contains(&value) {

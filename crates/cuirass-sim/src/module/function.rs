@@ -6,7 +6,9 @@ use crate::c::Out;
 use crate::handle::Handle;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_HANDLE, INVALID_VALUE};
-use cuirass_sys::cuda::{CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUsharedconfig};
+use cuirass_sys::cuda::{
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUsharedconfig,
+};
 use std::ffi::{c_char, c_int};
 
 /// The function that a handle names; a library kernel's handle is taken as its function in the current context.

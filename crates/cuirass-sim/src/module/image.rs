@@ -190,9 +190,14 @@ pub fn parse(image: Image, target: &Target) -> Result<Arc<Code>, (Status, String
             );
         }
         Image::Fatbin(None) => {
-            return refuse(NO_BINARY_FOR_GPU, "the fat binary has no uncompressed PTX, which is all that the simulated device runs");
+            return refuse(
+                NO_BINARY_FOR_GPU,
+                "the fat binary has no uncompressed PTX, which is all that the simulated device runs",
+            );
         }
-        Image::Unknown => return Err((INVALID_IMAGE, "the image is neither PTX text, nor a cubin, nor a fat binary".to_owned())),
+        Image::Unknown => {
+            return Err((INVALID_IMAGE, "the image is neither PTX text, nor a cubin, nor a fat binary".to_owned()));
+        }
     };
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -205,7 +210,13 @@ pub fn parse(image: Image, target: &Target) -> Result<Arc<Code>, (Status, String
                 ModuleErrorKind::UnsupportedVersion => UNSUPPORTED_PTX_VERSION,
                 _ => INVALID_PTX,
             };
-            Err((status, format!("ptxas application ptx input, line {}; error   : {error}\nptxas fatal   : Ptx assembly aborted due to errors\n", error.line)))
+            Err((
+                status,
+                format!(
+                    "ptxas application ptx input, line {}; error   : {error}\nptxas fatal   : Ptx assembly aborted due to errors\n",
+                    error.line
+                ),
+            ))
         }
     }
 }

@@ -31,7 +31,8 @@ pub fn cuKernelGetAttribute(
     let library = state.modules.libraries.get(kernel.library, INVALID_HANDLE)?;
     let device = state.device(dev)?;
     let code = library.code()?.kernel(kernel.index)?;
-    let settings = library.settings.get(&(device.ordinal, kernel.index)).copied().unwrap_or_else(|| Settings::new(code));
+    let settings =
+        library.settings.get(&(device.ordinal, kernel.index)).copied().unwrap_or_else(|| Settings::new(code));
     let (constants, ptx) = (library.code()?.constant_bytes, library.code()?.module.target_arch());
     value.write(attributes::get(attribute, code, &settings, constants, ptx, device)?)
 }

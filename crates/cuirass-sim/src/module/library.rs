@@ -38,6 +38,7 @@ fn load(
     out.write(state::lock()?.modules.libraries.insert(library)?.raw())
 }
 
+#[allow(clippy::too_many_arguments, reason = "cuda.h's signature")]
 pub fn cuLibraryLoadData(
     library: Out<CUlibrary>,
     image: Untyped,
@@ -52,6 +53,7 @@ pub fn cuLibraryLoadData(
     load(&library, Image::read(image)?, (jit_options, jit_values, jit_count), (options, count))
 }
 
+#[allow(clippy::too_many_arguments, reason = "cuda.h's signature")]
 pub fn cuLibraryLoadFromFile(
     library: Out<CUlibrary>,
     name: Text,
@@ -71,6 +73,9 @@ pub fn cuLibraryUnload(library: CUlibrary) -> Answer {
     let handle = Handle::of(library);
     let known = state.modules.libraries.get(handle, INVALID_HANDLE)?;
     let contexts: Vec<Handle> = known.modules.keys().copied().collect();
+    if !contexts.is_empty() {
+        state.potentially_unsafe()?;
+    }
     let tails = state.tails(&contexts);
     engine::wait(&mut state, &tails);
     let library = state.modules.libraries.remove(handle, INVALID_HANDLE, INVALID_HANDLE)?;

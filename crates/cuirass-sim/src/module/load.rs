@@ -1,7 +1,7 @@
 //! Modules: loading, unloading, looking things up.
 
-use super::image::{self, Image, Logs};
 use super::Code;
+use super::image::{self, Image, Logs};
 use crate::c::{In, Out, Text, Untyped};
 use crate::engine;
 use crate::handle::Handle;

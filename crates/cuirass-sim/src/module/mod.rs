@@ -170,7 +170,8 @@ impl State {
         let mut variables = Vec::new();
         let answer = self.place_variables(context, code, &mut variables);
         let loaded = answer.and_then(|()| {
-            let addresses: Vec<(String, u64)> = variables.iter().map(|(name, start, _)| (name.clone(), *start)).collect();
+            let addresses: Vec<(String, u64)> =
+                variables.iter().map(|(name, start, _)| (name.clone(), *start)).collect();
             Loaded::new(code.module.clone(), &addresses).or(Err(INVALID_PTX))
         });
         let loaded = match loaded {
@@ -197,9 +198,8 @@ impl State {
             // Memory that was used before is not zero.
             let start = self.allocate(context, global.size, Origin::Variable, writable)?;
             placed.push((global.name.clone(), start, global.size));
-            if let Some(host) = crate::memory::live::LIVE.host_of(start, global.size) {
-                crate::host::fill(host, 0, 1, global.size as usize);
-            }
+            let device = self.context(context)?.device;
+            self.arena(device)?.zero(start, global.size);
         }
         Ok(())
     }

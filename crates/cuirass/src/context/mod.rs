@@ -229,7 +229,7 @@ impl Context {
     }
 }
 
-/// What was current on a thread before [`Device::enter`]: nothing, or a context, whoever made it.
+/// What was current on a thread before [`Context::enter`]: nothing, or a context, whoever made it.
 #[must_use = "restore() makes it current again"]
 pub struct Previous(Opaque<CUcontext>);
 
@@ -243,15 +243,15 @@ impl Previous {
     }
 }
 
-impl Device {
-    /// Makes its primary context current on this thread, and returns what was current before, which
-    /// [`Previous::restore`] puts back: for code that wants exactly that, whatever happens meanwhile.
+impl Context {
+    /// Makes it current on this thread, and returns what was current before, which [`Previous::restore`] puts back:
+    /// for code that wants exactly that, whatever happens meanwhile.
     ///
     /// # Errors
     /// What the driver answers; what was current before still is.
-    pub fn enter(self) -> Result<Previous> {
+    pub fn enter(&self) -> Result<Previous> {
         let previous = Previous(Opaque(call::ctx_get_current()?));
-        self.set_current()?;
+        call::ctx_set_current(self.raw())?;
         Ok(previous)
     }
 }

@@ -12,6 +12,8 @@ struct Entered {
     target: CUcontext,
 }
 
+const ASKING_FAILED: &str = "which context is current could not be asked after this failure";
+
 fn enter(target: CUcontext) -> Outcome<Option<Entered>> {
     let previous = call::ctx_get_current()?;
     if previous == target {
@@ -30,9 +32,7 @@ fn left_as_it_was(previous: CUcontext, target: CUcontext, failure: Failure) -> F
     let (failure, now) = match call::ctx_get_current() {
         Ok(now) if now == previous => return failure,
         Ok(now) => (failure, now),
-        Err(asking) => {
-            (asking.attach_to(failure, "which context is current could not be asked after this failure"), target)
-        }
+        Err(asking) => (asking.attach_to(failure, ASKING_FAILED), target),
     };
     match call::ctx_set_current(previous) {
         Ok(()) => failure,
@@ -85,16 +85,33 @@ pub(crate) fn create<T>(
     }
 }
 
-/// Runs `operation`, which makes a context and leaves it current, and puts the caller's back. If that cannot be
-/// restored, the new one is undone, and what was current when it was made is current again.
+/// Runs `operation`, which makes a context and pushes it on the thread's stack, and takes it off again: setting none
+/// current does that, and the caller's context is current as it was, and as deep. If that fails the new one is undone,
+/// which takes it off too.
 pub(crate) fn create_current(
     previous: CUcontext,
     operation: impl FnOnce() -> Outcome<CUcontext>,
     undo: impl FnOnce(CUcontext) -> Outcome<()>,
 ) -> Outcome<CUcontext> {
-    let made = operation().map_err(|failure| left_as_it_was(previous, std::ptr::null_mut(), failure))?;
+    let none = std::ptr::null_mut();
+    let made = match operation() {
+        Ok(made) => made,
+        Err(failure) => {
+            // It may have been made all the same, and be current.
+            let (failure, now, back) = match call::ctx_get_current() {
+                Ok(now) if now == previous => return Err(failure),
+                Ok(now) => (failure, now, none),
+                // The caller's context is set, not uncovered: that does no harm where nothing was made.
+                Err(asking) => (asking.attach_to(failure, ASKING_FAILED), none, previous),
+            };
+            return Err(match call::ctx_set_current(back) {
+                Ok(()) => failure,
+                Err(restoring) => Entered { previous, target: now }.after_failure(failure, restoring),
+            });
+        }
+    };
+    let Err(restoring) = call::ctx_set_current(none) else { return Ok(made) };
     let entered = Entered { previous, target: made };
-    let Err(restoring) = entered.restore() else { return Ok(made) };
     let failure = entered.not_restored(restoring);
     match undo(made) {
         Ok(()) => Err(failure),

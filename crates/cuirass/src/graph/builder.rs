@@ -6,7 +6,7 @@ use crate::graph::capture::{self, CaptureKind, ForkKind};
 use crate::graph::definition::GraphDefinition;
 use crate::graph::exec::Graph;
 use crate::graph::options::{CaptureMode, GraphCompleteOptions, GraphDebugPrintOptions};
-use crate::graph::recording::{Attachment, Recording};
+use crate::graph::recording::{self, Attachment, Recording};
 use crate::stream::{CaptureStatus, Stream, StreamOptions};
 use crate::{Outcome, Result, deferred};
 use cuirass_call::graph::{builder as call, definition};
@@ -192,7 +192,7 @@ impl GraphBuilder {
             Err(failure) => match call::stream_is_capturing(raw) {
                 Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => return Err(failure),
                 Ok(_begun_all_the_same) => Err(self.undo_begin(failure)),
-                Err(asking) => Err(asking.attach_to(failure, "whether the capture began is not known")),
+                Err(asking) => Err(self.undo_begin(asking.attach_to(failure, "whether the capture began is not known"))),
             },
         };
         match info {
@@ -376,7 +376,9 @@ impl GraphBuilder {
             Phase::Fresh | Phase::Closed | Phase::Busy => Ok(()),
         };
         drop((role, context));
-        match (result, stream.close()) {
+        // A stream that takes part in another builder's capture is kept by that.
+        let closed = if recording::of(&stream).is_some() { Ok(()) } else { stream.close() };
+        match (result, closed) {
             (result, Ok(())) => Ok(result?),
             (Ok(()), Err(error)) => Err(error),
             (Err(failure), Err(error)) => {

@@ -7,7 +7,7 @@ use crate::stream::{Stream, StreamOptions};
 use crate::{Outcome, Result};
 use cuirass_call::graph::{builder as capture, node as call};
 use cuirass_call::owner::Opaque;
-use cuirass_call::sys::cuda::{CUgraphConditionalNodeType, CUstreamCaptureStatus};
+use cuirass_call::sys::cuda::{CUgraph, CUgraphConditionalNodeType, CUstreamCaptureStatus};
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 
@@ -88,36 +88,46 @@ impl GraphBuilder {
 
     fn conditional(&self, condition: &GraphCondition, kind: Kind, count: usize) -> Outcome<Vec<GraphBuilder>> {
         let bodies = u32::try_from(count).ok().filter(|count| (1..=MOST_BODIES).contains(count)).ok_or_else(|| {
-            Failure::misuse(Misuse::Value, format!("a conditional node has from 1 to {MOST_BODIES} bodies, not {count}"))
+            Failure::misuse(
+                Misuse::Value,
+                format!("a conditional node has from 1 to {MOST_BODIES} bodies, not {count}"),
+            )
         })?;
         let recording = self.building()?;
-        let info = self.capture_info(&recording)?;
-        // Streams first: they can be given back, the node cannot.
         let mut streams = Vec::new();
-        for _ in 0..count {
-            streams.push(Stream::create(self.context(), &StreamOptions::default())?);
-        }
-        let context = recording.context.as_raw();
-        let (node, graphs) = call::add_conditional(
-            info.graph,
-            &info.dependencies,
-            &info.edges,
-            condition.0,
-            kind,
-            bodies,
-            context,
-        )?;
-        capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
-            failure.note("the conditional node itself was added to the graph, and what comes later does not wait for it")
-        })?;
-        if graphs.len() != count {
-            return Err(missing());
-        }
+        let graphs = match self.add_conditional(&recording, condition, kind, bodies, &mut streams) {
+            Ok(graphs) if graphs.len() == count => graphs,
+            added => return Err(undone(streams, added.err().unwrap_or_else(missing))),
+        };
         let build = |(stream, graph)| {
             let body = Body { graph: Opaque(graph), of: recording.clone() };
             GraphBuilder::new(stream, self.context().clone(), Role::Body(body), Phase::Fresh)
         };
         Ok(streams.into_iter().zip(graphs).map(build).collect())
+    }
+
+    /// Adds the node, after a stream for each body.
+    fn add_conditional(
+        &self,
+        recording: &Arc<Recording>,
+        condition: &GraphCondition,
+        kind: Kind,
+        bodies: u32,
+        streams: &mut Vec<Stream>,
+    ) -> Outcome<Vec<CUgraph>> {
+        let info = self.capture_info(recording)?;
+        // Streams first: they can be given back, the node cannot.
+        for _ in 0..bodies {
+            streams.push(Stream::create(self.context(), &StreamOptions::default())?);
+        }
+        let context = recording.context.as_raw();
+        let (node, graphs) =
+            call::add_conditional(info.graph, &info.dependencies, &info.edges, condition.0, kind, bodies, context)?;
+        capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
+            failure
+                .note("the conditional node itself was added to the graph, and what comes later does not wait for it")
+        })?;
+        Ok(graphs)
     }
 
     /// The graph that is being built and where in it the stream stands.
@@ -148,6 +158,14 @@ impl GraphBuilder {
 
 /// The most bodies of a conditional node: a guard against a mistaken number, not the driver's limit.
 const MOST_BODIES: u32 = 1 << 16;
+
+/// Gives back streams that were made for bodies, because of a failure that is on its way.
+fn undone(streams: Vec<Stream>, failure: Failure) -> Failure {
+    streams.into_iter().fold(failure, |failure, stream| match stream.close() {
+        Ok(()) => failure,
+        Err(error) => Failure::from(error).attach_to(failure, "a stream that was made for a body was not undone"),
+    })
+}
 
 fn missing() -> Failure {
     Failure::internal("the driver made a conditional node without its bodies")

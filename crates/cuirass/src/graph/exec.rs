@@ -5,7 +5,7 @@ use crate::graph::builder::state;
 use crate::graph::definition::GraphDefinition;
 use crate::graph::launched::{self, Launched};
 use crate::graph::options::GraphCompleteOptions;
-use crate::graph::recording::{self, Attachments};
+use crate::graph::recording;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::exec as call;
@@ -26,8 +26,8 @@ struct ExecKind;
 struct Needs {
     context: Context,
     launched: Launched,
-    /// What its work refers to. A lock, since an update replaces it.
-    attachments: Mutex<Arc<Attachments>>,
+    /// What it was made of, with what its work refers to. A lock, since an update replaces it.
+    definition: Mutex<GraphDefinition>,
 }
 
 impl Kind for ExecKind {
@@ -41,7 +41,13 @@ impl Kind for ExecKind {
         let destroyed = scope::release(needs.context.as_raw(), what, || {
             relaxed_scope::release(what, || call::destroy(exec))
         });
-        let released = launched::release_after(needs.launched.into_streams(), needs.attachments.into_inner());
+        let definition = needs.definition.into_inner();
+        let released = launched::release_after(needs.launched.into_streams(), definition.attachments().clone());
+        let released = match (released, definition.close_inner()) {
+            (Ok(()), closed) => closed,
+            (Err(first), Ok(())) => Err(first),
+            (Err(first), Err(second)) => Err(second.attach_to(first, "the graph that it was made of was not destroyed")),
+        };
         match (destroyed, released) {
             (Ok(()), released) => released,
             (Err(first), Ok(())) => Err(first),
@@ -60,10 +66,10 @@ impl Graph {
         let exec = scope::create(
             context.as_raw(),
             || call::instantiate(graph, options.flags(), stream),
-            |exec| relaxed_scope::relaxed(|| call::destroy(exec)),
+            |exec| relaxed_scope::release(format_args!("executable graph {exec:p}"), || call::destroy(exec)),
         )?;
-        let attachments = Mutex::new(definition.attachments().clone());
-        Ok(Graph(Arc::new(Owned::new(exec, Needs { context, launched: Launched::default(), attachments }))))
+        let definition = Mutex::new(definition.clone());
+        Ok(Graph(Arc::new(Owned::new(exec, Needs { context, launched: Launched::default(), definition }))))
     }
 
     /// The driver's handle.
@@ -113,9 +119,37 @@ impl Graph {
         if let Err(reason) = updated {
             return Err(not_updated(self.0.raw(), reason).raise());
         }
-        let before = std::mem::replace(&mut *needs.attachments.lock(), source.attachments().clone());
+        let before = std::mem::replace(&mut *needs.definition.lock(), source.clone());
         // Launches from before the update may be under way.
-        Ok(launched::release_after(needs.launched.streams(), before)?)
+        let released = launched::release_after(needs.launched.streams(), before.attachments().clone());
+        match (released, before.close_inner()) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(failure), Ok(())) | (Ok(()), Err(failure)) => Err(failure.note(UPDATED).raise()),
+            (Err(first), Err(second)) => {
+                Err(second.attach_to(first, "the graph from before was not destroyed").note(UPDATED).raise())
+            }
+        }
+    }
+
+    /// What it was made of, or last updated from.
+    pub fn definition(&self) -> GraphDefinition {
+        self.0.parent().definition.lock().clone()
+    }
+
+    /// As [`GraphDefinition::to_dot`].
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn to_dot(&self) -> Result<String> {
+        self.definition().to_dot()
+    }
+
+    /// As [`GraphDefinition::to_svg`].
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn to_svg(&self) -> Result<String> {
+        self.definition().to_svg()
     }
 
     /// Gives up this share. If it is the last one the graph is destroyed, and the driver's answer returned. Launches
@@ -130,6 +164,8 @@ impl Graph {
         }
     }
 }
+
+const UPDATED: &str = "the update itself was done";
 
 #[cold]
 fn refuse_in_capture(stream: &Stream, what: &str) -> Outcome<()> {

@@ -43,8 +43,9 @@ impl GraphBuilder {
         let mut streams = Vec::new();
         for _ in 0..count {
             let stream = Stream::create(self.context(), &StreamOptions::default())?;
-            stream_call::wait_event(stream.as_raw(), event.as_raw(), 0)?;
+            // Kept first: even where the call returns an error the stream may have joined the capture.
             recording.keep(&stream);
+            stream_call::wait_event(stream.as_raw(), event.as_raw(), 0)?;
             streams.push(stream);
         }
         let fork = |stream: Stream| {

@@ -156,13 +156,17 @@ fn mark(stream: &Stream) -> Outcome<Option<Event>> {
                 }
                 Err(failure) => return Err(failure),
             }
-            relaxed_scope::relaxed(|| {
-                let event = Event::create(&context, &EventOptions::default())?;
-                match cuirass_call::event::record(event.as_raw(), raw) {
-                    Ok(()) => Ok(Some(event)),
-                    Err(failure) => Err(Failure::from(event.undone_after(failure.raise()))),
-                }
-            })
+            // Held outside, so that it is undone with the failure where the mode cannot be restored.
+            let mut made = None;
+            let result = relaxed_scope::relaxed(|| {
+                let event = made.insert(Event::create(&context, &EventOptions::default())?);
+                cuirass_call::event::record(event.as_raw(), raw)
+            });
+            match (result, made) {
+                (Ok(()), made) => Ok(made),
+                (Err(failure), None) => Err(failure),
+                (Err(failure), Some(event)) => Err(Failure::from(event.undone_after(failure.raise()))),
+            }
         },
         |event| event.map_or(Ok(()), |event| event.close().map_err(Failure::from)),
     )

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::event::Event;
 use crate::graph::definition::GraphDefinition;
 use crate::graph::options::CaptureMode;
-use crate::memory::Held;
+use crate::memory::{Buffer, Held};
 use crate::module::Kernel;
 use crate::stream::Stream;
 use cuirass_call::status;
@@ -167,6 +167,24 @@ pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
     if let Some(recording) = of(other) {
         recording.join(stream);
     }
+}
+
+/// Whether a stream takes part in a capture that a graph builder began. Costs one load while there is none.
+#[inline]
+pub fn is_captured(stream: &Stream) -> bool {
+    of(stream).is_some()
+}
+
+/// Keeps something alive as long as the graph that a stream is being captured into; false where no graph builder
+/// captures the stream, and nothing is kept.
+pub fn keep(stream: &Stream, object: Arc<dyn Any + Send + Sync>) -> bool {
+    of(stream).map(|recording| recording.attachments.add(Attachment::Other(object))).is_some()
+}
+
+/// Keeps a buffer's memory as [`keep`] does: for work that was given its address alone. Captured launches, copies and
+/// fills that are given the buffer do so by themselves.
+pub fn keep_memory(stream: &Stream, buffer: &Buffer) -> bool {
+    of(stream).map(|recording| recording.attachments.add(Attachment::Memory(buffer.hold()))).is_some()
 }
 
 impl Recording {

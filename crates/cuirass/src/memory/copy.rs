@@ -133,9 +133,9 @@ fn passed(copied: Outcome<()>, stream: &Stream) -> Result<()> {
             Err(Failure::from(waiting).note("the copy itself was submitted; it is not certain that it is done").raise())
         }
         (Err(failure), Ok(())) => Err(failure.raise()),
-        (Err(failure), Err(waiting)) => {
-            Err(Failure::from(waiting).attach_to(failure, "the stream could not be waited for after this failure").raise())
-        }
+        (Err(failure), Err(waiting)) => Err(Failure::from(waiting)
+            .attach_to(failure, "the stream could not be waited for after this failure")
+            .raise()),
     }
 }
 
@@ -198,8 +198,7 @@ impl Buffer {
         self.check_fits(bytes, "the slice")?;
         refuse_in_capture(stream, "a slice")?;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for.
-        let copied =
-            unsafe { call::memcpy_htod_async(self.as_raw(), values.as_ptr().cast(), bytes, stream.as_raw()) };
+        let copied = unsafe { call::memcpy_htod_async(self.as_raw(), values.as_ptr().cast(), bytes, stream.as_raw()) };
         passed(copied, stream)
     }
 

@@ -4,6 +4,7 @@ use crate::objects::{Plain, device, operation, other_context, taken};
 use cuirass::Context;
 use cuirass::context::ContextLimit;
 use cuirass_testkit::operation::{Allowed, Caller, Operation};
+use std::mem::ManuallyDrop;
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
 const STACK: ContextLimit = ContextLimit::CU_LIMIT_STACK_SIZE;
@@ -27,12 +28,14 @@ pub fn operations() -> Vec<Operation> {
         operation!("Context::set_current", other_context, |context| context.set_current())
             .case("a created one")
             .allow(Allowed::SetsCurrent, "that is what it does"),
-        operation!("Previous::restore", || device().enter().map(|previous| Plain(Some(previous))), |previous| {
-            taken(&mut previous.0).restore()
-        })
+        operation!(
+            "Previous::restore",
+            || device().context()?.enter().map(|previous| Plain(Some(previous))),
+            |previous| { taken(&mut previous.0).restore() }
+        )
         .called_with(&ALL)
         .allow(Allowed::SetsCurrent, "that is what it does"),
-        operation!("Device::enter", || Ok(()), |()| device().enter())
+        operation!("Context::enter", primary, |context| context.enter())
             .called_with(&ALL)
             .allow(Allowed::SetsCurrent, "that is what it does"),
         operation!("Context::synchronize", primary, |context| context.synchronize()),
@@ -50,10 +53,9 @@ pub fn operations() -> Vec<Operation> {
         })
         .makes_no_call(),
         operation!("Context::from_raw", own, |context| {
-            let context = taken(context);
-            let raw = context.as_raw();
             // Its owner must not end it too.
-            std::mem::forget(context);
+            let context = ManuallyDrop::new(taken(context));
+            let raw = context.as_raw();
             // SAFETY: [test] nobody else has it any more.
             Ok(unsafe { Context::from_raw(raw, device()) })
         })

@@ -11,8 +11,10 @@ pub fn operations() -> Vec<Operation> {
         operation!("driver::version", || Ok(()), |()| driver::version()).makes_no_call(),
         operation!("driver::loaded", || Ok(()), |()| Ok(driver::loaded())).makes_no_call(),
         operation!("driver::loaded_compiler", || Ok(()), |()| Ok(driver::loaded_compiler())).makes_no_call(),
-        operation!("driver::simulator_symbol", || Ok(()), |()| Ok(driver::simulator_symbol("cuirass_sim_census").is_some()))
-            .makes_no_call(),
+        operation!("driver::simulator_symbol", || Ok(()), |()| Ok(
+            driver::simulator_symbol("cuirass_sim_census").is_some()
+        ))
+        .makes_no_call(),
         operation!("drain", || Ok(()), |()| Ok(cuirass::drain())).makes_no_call(),
         operation!("pending_releases", || Ok(()), |()| Ok(cuirass::pending_releases())).makes_no_call(),
         operation!("report_left_at_exit", || Ok(()), |()| {

@@ -3,6 +3,7 @@
 use crate::objects::{device, event, operation, stream, taken};
 use cuirass::{Event, EventOptions};
 use cuirass_testkit::operation::{Caller, Operation};
+use std::mem::ManuallyDrop;
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
 
@@ -35,10 +36,9 @@ pub fn operations() -> Vec<Operation> {
         operation!("Event::device", event, |event| Ok(event.device())).makes_no_call(),
         operation!("EventOptions::timed", || Ok(()), |()| Ok(EventOptions::timed())).makes_no_call(),
         operation!("Event::from_raw", own, |event| {
-            let event = taken(event);
-            let (raw, context, options) = (event.as_raw(), event.context(), event.options());
             // Its owner must not end it too.
-            std::mem::forget(event);
+            let event = ManuallyDrop::new(taken(event));
+            let (raw, context, options) = (event.as_raw(), event.context(), event.options());
             // SAFETY: [test] nobody else has it any more.
             Ok(unsafe { Event::from_raw(raw, &context, &options) })
         })

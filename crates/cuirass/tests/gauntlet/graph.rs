@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
-const OTHERS: &str = "what the graph refers to are other objects: close() answers for its own";
+const OTHERS: &str = "the mark behind its launches is another object: close() answers for its own";
+const TOGETHER: Allowed = Allowed::LeaksTogether("what the graph refers to is leaked");
+const ATTACHMENTS: &str = "a graph refers to things of any kind and number; the report names the graph or the stream";
 const USED: GraphMemoryAttribute = GraphMemoryAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
 
 /// A capture in progress. It ends with this, whatever became of it.
@@ -44,11 +46,13 @@ impl Works for Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        for fork in self.forks.drain(..) {
-            drop(fork.close());
-        }
-        if let Some(builder) = self.builder.take() {
-            drop(builder.close());
+        for builder in self.forks.drain(..).chain(self.builder.take()) {
+            // What an operation has done to it makes no difference here, but for a fault, which nobody else tells.
+            if let Err(error) = builder.close()
+                && error.is_sticky()
+            {
+                cuirass_fault::Failure::from(error).report("closing a graph builder of the gauntlet");
+            }
         }
     }
 }
@@ -77,13 +81,17 @@ fn fresh() -> Result<GraphBuilder> {
     stream()?.create_graph_builder()
 }
 
-fn capture() -> Result<Capture> {
+/// A capture that has not begun.
+fn not_begun() -> Result<Capture> {
     let stream = stream()?;
-    let buffer = buffer(&stream)?;
-    let builder = stream.create_graph_builder()?;
-    builder.begin_building(CaptureMode::Relaxed)?;
-    buffer.fill(1, builder.stream())?;
-    Ok(Capture { builder: Some(builder), forks: Vec::new(), buffer })
+    Ok(Capture { builder: Some(stream.create_graph_builder()?), forks: Vec::new(), buffer: buffer(&stream)? })
+}
+
+fn capture() -> Result<Capture> {
+    let capture = not_begun()?;
+    capture.builder().begin_building(CaptureMode::Relaxed)?;
+    capture.buffer.fill(1, capture.stream())?;
+    Ok(capture)
 }
 
 fn forked() -> Result<Capture> {
@@ -92,29 +100,39 @@ fn forked() -> Result<Capture> {
     Ok(capture)
 }
 
-fn ended() -> Result<GraphBuilder> {
+/// With what it refers to, which is kept: an operation then answers for the graph alone.
+type Kept<T> = (T, Capture);
+
+fn ended() -> Result<Kept<GraphBuilder>> {
     let mut capture = capture()?;
     capture.builder().end_building()?;
-    Ok(capture.builder.take().expect("a builder"))
+    let builder = capture.builder.take().expect("a builder");
+    Ok((builder, capture))
 }
 
-fn definition() -> Result<GraphDefinition> {
-    let builder = ended()?;
+fn definition() -> Result<Kept<GraphDefinition>> {
+    let (builder, capture) = ended()?;
     let definition = builder.definition()?;
     builder.close()?;
-    Ok(definition)
+    Ok((definition, capture))
 }
 
-fn graph() -> Result<Graph> {
-    definition()?.instantiate(&GraphCompleteOptions::default())
+fn graph() -> Result<Kept<Graph>> {
+    let (definition, capture) = definition()?;
+    Ok((definition.instantiate(&GraphCompleteOptions::default())?, capture))
 }
 
 /// A graph that has been launched, so that what it refers to waits for the stream.
-fn launched() -> Result<Option<Graph>> {
-    let (graph, stream) = (graph()?, stream()?);
+fn launched() -> Result<(Option<Graph>, Capture, Stream)> {
+    let ((graph, capture), stream) = (graph()?, stream()?);
     graph.launch(&stream)?;
     stream.synchronize()?;
-    Ok(Some(graph))
+    Ok((Some(graph), capture, stream))
+}
+
+/// An object that its operation consumes.
+fn consumed<T>((object, capture): Kept<T>) -> Kept<Option<T>> {
+    (Some(object), capture)
 }
 
 fn conditional() -> Result<(Capture, Plain<GraphCondition>)> {
@@ -141,14 +159,13 @@ fn building() -> Vec<Operation> {
     vec![
         operation!("Device::create_graph_builder", || Ok(()), |()| device().create_graph_builder()),
         operation!("Stream::create_graph_builder", stream, |stream| stream.create_graph_builder()).makes_no_call(),
-        operation!("GraphBuilder::begin_building", || fresh().map(Some), |builder| {
-            let builder = taken(builder);
-            builder.begin_building(CaptureMode::Relaxed)?;
-            Ok(Ended(Some(builder)))
+        operation!("GraphBuilder::begin_building", not_begun, |capture| {
+            capture.builder().begin_building(CaptureMode::Relaxed)
         }),
         operation!("GraphBuilder::is_building", capture, |capture| capture.builder().is_building()),
         operation!("GraphBuilder::end_building", capture, |capture| capture.builder().end_building()),
-        operation!("GraphBuilder::split", capture, |capture| capture.builder().split(3)),
+        operation!("GraphBuilder::split", capture, |capture| capture.builder().split(3))
+            .allow(Allowed::Stays(&["stream"]), "a stream that may have joined the capture is kept until that ends"),
         operation!("GraphBuilder::check_joinable", forked, |capture| {
             let fork = capture.forks.first().expect("a fork");
             capture.builder().check_joinable(fork)
@@ -158,18 +175,17 @@ fn building() -> Vec<Operation> {
             let forks = std::mem::take(&mut capture.forks);
             capture.builder().join(forks)
         }),
-        operation!("GraphBuilder::definition", ended, |builder| builder.definition()).makes_no_call(),
-        operation!("GraphBuilder::complete", ended, |builder| builder.complete(&GraphCompleteOptions::default()))
+        operation!("GraphBuilder::definition", ended, |(builder, _)| builder.definition()).makes_no_call(),
+        operation!("GraphBuilder::complete", ended, |(builder, _)| builder.complete(&GraphCompleteOptions::default()))
             .called_with(&ALL),
-        operation!("GraphBuilder::debug_dot_print", ended, |builder| {
+        operation!("GraphBuilder::debug_dot_print", ended, |(builder, _)| {
             builder.debug_dot_print(&picture(), GraphDebugPrintOptions::default())
         }),
         operation!("GraphBuilder::keep", capture, |capture| capture.builder().keep(Arc::new(1))).makes_no_call(),
         operation!("GraphBuilder::close", fresh_one, |(builder, _)| taken(builder).close()).makes_no_call(),
         operation!("GraphBuilder::close", capture, |capture| taken(&mut capture.builder).close()).case("building"),
-        operation!("GraphBuilder::close", || ended().map(Some), |builder| taken(builder).close())
-            .case("ended")
-            .allow(Allowed::Reported(&["cuStreamDestroy_v2", "cuStreamIsCapturing"]), OTHERS),
+        operation!("GraphBuilder::close", || ended().map(consumed), |(builder, _)| taken(builder).close())
+            .case("ended"),
         operation!("GraphBuilder::stream", fresh, |builder| Ok(builder.stream().as_raw())).makes_no_call(),
         operation!("GraphBuilder::is_join_required", fresh, |builder| Ok(builder.is_join_required())).makes_no_call(),
         operation!("GraphBuilder::is_conditional_body", fresh, |builder| Ok(builder.is_conditional_body()))
@@ -177,17 +193,6 @@ fn building() -> Vec<Operation> {
         operation!("CaptureMode::name", || Ok(()), |()| Ok(CaptureMode::Relaxed.name())).makes_no_call(),
         operation!("CaptureMode::of_name", || Ok(()), |()| Ok(CaptureMode::of_name("relaxed"))).makes_no_call(),
     ]
-}
-
-/// A builder that is closed rather than left to a drop.
-struct Ended(Option<GraphBuilder>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        if let Some(builder) = self.0.take() {
-            drop(builder.close());
-        }
-    }
 }
 
 /// A builder whose stream somebody else keeps.
@@ -213,7 +218,7 @@ fn captured_work() -> Vec<Operation> {
             // SAFETY: [test] the function touches nothing.
             unsafe { capture.builder().callback_raw(nothing, std::ptr::null_mut(), Arc::new(())) }
         }),
-        operation!("GraphBuilder::embed", || Ok((capture()?, ended()?)), |(capture, child)| {
+        operation!("GraphBuilder::embed", || Ok((capture()?, ended()?)), |(capture, (child, _))| {
             capture.builder().embed(child)
         }),
         operation!("launch", || Ok((capture()?, kernel()?)), |(capture, kernel)| {
@@ -264,31 +269,33 @@ fn conditions() -> Vec<Operation> {
 
 fn definitions() -> Vec<Operation> {
     vec![
-        operation!("GraphDefinition::nodes", definition, |definition| definition.nodes()),
-        operation!("GraphDefinition::edges", definition, |definition| definition.edges()),
-        operation!("GraphDefinition::instantiate", definition, |definition| {
+        operation!("GraphDefinition::nodes", definition, |(definition, _)| definition.nodes()),
+        operation!("GraphDefinition::edges", definition, |(definition, _)| definition.edges()),
+        operation!("GraphDefinition::instantiate", definition, |(definition, _)| {
             definition.instantiate(&GraphCompleteOptions::default())
         })
         .called_with(&ALL),
-        operation!("GraphDefinition::debug_dot_print", definition, |definition| {
+        operation!("GraphDefinition::debug_dot_print", definition, |(definition, _)| {
             definition.debug_dot_print(&picture(), GraphDebugPrintOptions::default())
         }),
-        operation!("GraphDefinition::to_dot", definition, |definition| definition.to_dot()),
-        operation!("GraphDefinition::to_svg", definition, |definition| definition.to_svg()),
-        operation!("GraphDefinition::close", || definition().map(Some), |definition| taken(definition).close()),
-        operation!("GraphDefinition (dropped)", || definition().map(Some), |definition| {
+        operation!("GraphDefinition::to_dot", definition, |(definition, _)| definition.to_dot()),
+        operation!("GraphDefinition::to_svg", definition, |(definition, _)| definition.to_svg()),
+        operation!("GraphDefinition::close", || definition().map(consumed), |(definition, _)| taken(definition)
+            .close()),
+        operation!("GraphDefinition (dropped)", || definition().map(consumed), |(definition, _)| {
             drop(taken(definition));
             Ok(())
         })
         .reports(),
-        operation!("GraphDefinition::as_raw", definition, |definition| Ok(definition.as_raw())).makes_no_call(),
-        operation!("GraphDefinition::is_valid", definition, |definition| Ok(definition.is_valid())).makes_no_call(),
-        operation!("GraphDefinition::is_body", definition, |definition| Ok(definition.is_body())).makes_no_call(),
-        operation!("GraphNode::as_raw", || definition()?.nodes().map(Plain), |nodes| {
+        operation!("GraphDefinition::as_raw", definition, |(definition, _)| Ok(definition.as_raw())).makes_no_call(),
+        operation!("GraphDefinition::is_valid", definition, |(definition, _)| Ok(definition.is_valid()))
+            .makes_no_call(),
+        operation!("GraphDefinition::is_body", definition, |(definition, _)| Ok(definition.is_body())).makes_no_call(),
+        operation!("GraphNode::as_raw", || definition()?.0.nodes().map(Plain), |nodes| {
             Ok(nodes.0.first().map(cuirass::graph::GraphNode::as_raw))
         })
         .makes_no_call(),
-        operation!("GraphNode::kind", || definition()?.nodes().map(Plain), |nodes| {
+        operation!("GraphNode::kind", || definition()?.0.nodes().map(Plain), |nodes| {
             Ok(nodes.0.first().map(cuirass::graph::GraphNode::kind))
         })
         .makes_no_call(),
@@ -297,27 +304,37 @@ fn definitions() -> Vec<Operation> {
 
 fn executable() -> Vec<Operation> {
     vec![
-        operation!("Graph::as_raw", graph, |graph| Ok(graph.as_raw())).makes_no_call(),
-        operation!("Graph::launch", || Ok((graph()?, stream()?)), |(graph, stream)| graph.launch(stream))
+        operation!("Graph::as_raw", graph, |(graph, _)| Ok(graph.as_raw())).makes_no_call(),
+        operation!("Graph::launch", || Ok((graph()?, stream()?)), |((graph, _), stream)| graph.launch(stream))
             .called_with(&ALL),
-        operation!("Graph::upload", || Ok((graph()?, stream()?)), |(graph, stream)| graph.upload(stream)),
-        operation!("Graph::update", || Ok((graph()?, definition()?)), |(graph, definition)| graph.update(definition))
-            .submits(),
-        operation!("Graph::close", || graph().map(Some), |graph| taken(graph).close()),
-        operation!("Graph::close", launched, |graph| taken(graph).close())
+        operation!("Graph::upload", || Ok((graph()?, stream()?)), |((graph, _), stream)| graph.upload(stream)),
+        operation!("Graph::update", || Ok((graph()?, definition()?)), |((graph, _), (definition, _))| graph
+            .update(definition))
+        .submits(),
+        operation!("Graph::close", || graph().map(consumed), |(graph, _)| taken(graph).close()),
+        operation!("Graph::close", launched, |(graph, ..)| taken(graph).close())
             .case("launched")
+            .allow(TOGETHER, ATTACHMENTS)
             .allow(Allowed::Reported(&["cuEventDestroy_v2"]), OTHERS),
-        operation!("Graph (dropped)", || graph().map(Some), |graph| {
+        operation!("Graph (dropped)", || graph().map(consumed), |(graph, _)| {
             drop(taken(graph));
             Ok(())
         })
         .called_with(&ALL)
         .reports(),
-        operation!("Graph (dropped)", launched, |graph| {
+        operation!("Graph (dropped)", launched, |(graph, ..)| {
             drop(taken(graph));
             Ok(())
         })
         .case("launched")
+        .allow(TOGETHER, ATTACHMENTS)
+        .reports(),
+        operation!("Graph (dropped)", || launched().map(|(graph, ..)| graph), |graph| {
+            drop(taken(graph));
+            Ok(())
+        })
+        .case("launched, the last share of everything")
+        .allow(TOGETHER, ATTACHMENTS)
         .reports(),
     ]
 }

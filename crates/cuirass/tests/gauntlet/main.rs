@@ -7,11 +7,13 @@
 //! CUIRASS_GAUNTLET=slice:7 cargo test -p cuirass --test gauntlet         another part
 //! CUIRASS_GAUNTLET=full cargo test -p cuirass --test gauntlet            all of it (make gauntlet)
 //! … -- --family stream                                                   one family, in this process
+//! … -- --faulted 'Stream::close'                                         one operation, in a context that is lost
 //! … -- --operation 'Stream::close'                                       one operation, whole, in this process
 //! CUIRASS_DRIVER=gpu …                                                   over the system's driver
 //! ```
 //!
 //! A new public operation is registered in the file of its family; [`registered`] fails the run otherwise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod context;
 mod device;
@@ -30,7 +32,7 @@ mod registered;
 mod stream;
 
 use cuirass_testkit::instrument::Instrument;
-use cuirass_testkit::operation::{Caller, Operation};
+use cuirass_testkit::operation::{Caller, Ends, Operation};
 use cuirass_testkit::sweep::{Extent, Sweep, Violation, World};
 use cuirass_testkit::{choose, runner};
 use std::process::{Command, ExitCode};
@@ -64,9 +66,16 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["--family", name] => child(|family, _| family == *name, runner::extent()),
+        ["--faulted", title] => faulted(title),
         ["--operation", name] => alone(name),
+        // Other tests were asked for.
+        other if other.iter().any(|word| *word == "--ignored" || is_filter(word)) => ExitCode::SUCCESS,
         _ => whole(),
     }
+}
+
+fn is_filter(word: &str) -> bool {
+    !word.starts_with('-') && !"gauntlet".contains(word)
 }
 
 /// Everything, a process a family.
@@ -75,23 +84,41 @@ fn whole() -> ExitCode {
     if std::env::var("CUIRASS_DRIVER").is_ok_and(|driver| driver == "gpu") {
         println!("gauntlet: over the system's driver");
     }
-    let names = FAMILIES.map(|(name, _)| name);
-    let program = std::env::current_exe().expect("this program's path");
-    let (totals, violations) = runner::run_families(&names, |family| {
-        let mut command = Command::new(&program);
-        command.args(["--family", family]);
-        // What it would write to stderr is read from it, and is part of the checks.
-        if std::env::var_os("CUIRASS_SIM").is_none() {
-            command.env("CUIRASS_SIM", "quiet=1");
-        }
-        command
-    });
+    let families = FAMILIES.map(|(name, _)| name.to_owned());
+    let (totals, violations) = runner::run_jobs(&families, |family| process("--family", family));
+    let titles = faulted_titles();
+    let (after, lost) = runner::run_jobs(&titles, |title| process("--faulted", title));
     wrong.sort();
     for wrong in &wrong {
         println!("not registered: {wrong}");
     }
-    runner::print(&totals, &violations);
-    end(wrong.is_empty() && violations.is_empty())
+    runner::print("gauntlet, in a context lost to a kernel's fault", &after, &lost);
+    runner::print("gauntlet", &totals, &violations);
+    end(wrong.is_empty() && violations.is_empty() && lost.is_empty())
+}
+
+/// This program again, for one job.
+fn process(what: &str, job: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program's path"));
+    command.args([what, job]);
+    // What the simulated driver would write to stderr is read from it, and is part of the checks.
+    if std::env::var_os("CUIRASS_SIM").is_none() {
+        command.env("CUIRASS_SIM", "quiet=1");
+    }
+    command
+}
+
+/// The operations that make calls, or a part of them.
+fn faulted_titles() -> Vec<String> {
+    let all = FAMILIES.iter().flat_map(|(_, operations)| operations());
+    let titles = all.filter(|operation| operation.ends != Ends::MakesNoCall).map(|operation| operation.title());
+    match runner::extent() {
+        Extent::Full => titles.collect(),
+        Extent::Slice(seed, one_in) => {
+            let skipped = usize::try_from(seed % one_in).unwrap_or(0);
+            titles.skip(skipped).step_by(usize::try_from(one_in).unwrap_or(1)).collect()
+        }
+    }
 }
 
 /// One operation, whole, in this process.
@@ -102,14 +129,16 @@ fn alone(name: &str) -> ExitCode {
             sweep.operation(&operation);
         }
     }
-    runner::print(&sweep.totals, &sweep.violations);
+    runner::print("gauntlet", &sweep.totals, &sweep.violations);
     end(sweep.violations.is_empty() && sweep.totals.operations > 0)
 }
 
 /// Some operations, told to the runner.
 fn child(wanted: impl Fn(&str, &Operation) -> bool, extent: Extent) -> ExitCode {
     let mut first_use: Vec<Violation> = Vec::new();
-    if FAMILIES.iter().any(|(family, _)| *family == "device" && device::operations().iter().any(|one| wanted(family, one)))
+    if FAMILIES
+        .iter()
+        .any(|(family, _)| *family == "device" && device::operations().iter().any(|one| wanted(family, one)))
     {
         first_use = device::first_use();
     }
@@ -119,7 +148,16 @@ fn child(wanted: impl Fn(&str, &Operation) -> bool, extent: Extent) -> ExitCode 
         .iter()
         .flat_map(|(family, operations)| operations().into_iter().filter(|operation| wanted(family, operation)))
         .collect();
-    runner::child(sweep, &operations);
+    runner::child(sweep, &operations, Sweep::operation);
+    ExitCode::SUCCESS
+}
+
+/// One operation in a context that is lost, told to the runner.
+fn faulted(title: &str) -> ExitCode {
+    let sweep = sweep(Extent::Full, Box::new(runner::announce));
+    let all = FAMILIES.iter().flat_map(|(_, operations)| operations());
+    let wanted: Vec<Operation> = all.filter(|operation| operation.title() == title).collect();
+    runner::child(sweep, &wanted, |sweep, operation| sweep.faulted(operation, objects::lose_the_context));
     ExitCode::SUCCESS
 }
 

@@ -78,7 +78,9 @@ pub fn operations() -> Vec<Operation> {
 fn closing() -> Vec<Operation> {
     vec![
         operation!("Buffer::close", pooled, |(buffer, _)| taken(buffer).close()),
-        operation!("Buffer::close", on_default, |buffer| taken(buffer).close()).case("on a default stream").called_with(&ALL),
+        operation!("Buffer::close", on_default, |buffer| taken(buffer).close())
+            .case("on a default stream")
+            .called_with(&ALL),
         operation!("Buffer::close", last, |buffer| taken(buffer).close())
             .case("the last of its stream, pool and context")
             .allow(

@@ -20,15 +20,18 @@ fn memory() -> Result<PinnedMemory<u32>> {
     PinnedMemory::from_slice(&[7; 16])
 }
 
+/// A copy under way, and between what.
+type UnderWay<M> = (Buffer, Stream, Option<Transfer<M>>);
+
 /// A copy under way, into memory that is the transfer's own.
-fn owned_transfer() -> Result<(Buffer, Stream, Option<Transfer<PinnedMemory<u32>>>)> {
+fn owned_transfer() -> Result<UnderWay<PinnedMemory<u32>>> {
     let (buffer, stream) = one()?;
     let transfer = buffer.copy_to_pinned(memory()?, &stream)?;
     Ok((buffer, stream, Some(transfer)))
 }
 
 /// A copy under way, out of memory that is shared.
-fn shared_transfer() -> Result<(Buffer, Stream, Option<Transfer<Arc<PinnedMemory<u32>>>>)> {
+fn shared_transfer() -> Result<UnderWay<Arc<PinnedMemory<u32>>>> {
     let (buffer, stream) = one()?;
     let transfer = buffer.copy_from_pinned(Arc::new(memory()?), &stream)?;
     Ok((buffer, stream, Some(transfer)))

@@ -1,8 +1,8 @@
 //! Memory pools.
 
 use crate::objects::{Plain, buffer, device, operation, own_pool, pool, stream, taken};
-use cuirass::memory::{DeviceMemoryResource, DeviceMemoryResourceOptions, MemoryResource, PoolAttribute};
 use cuirass::Stream;
+use cuirass::memory::{DeviceMemoryResource, DeviceMemoryResourceOptions, MemoryResource, PoolAttribute};
 use cuirass_testkit::operation::{Caller, Operation};
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];

@@ -42,9 +42,10 @@ pub fn other_context() -> Result<Context> {
     Context::create(device())
 }
 
-/// Puts what is kept for the process into the same state: the primary context retained, the default pool known, all
-/// work done.
+/// Puts what is kept for the process into the same state: what waited for a capture to end released, the primary
+/// context retained, the default pool known, all work done.
 pub fn rest() -> Result<()> {
+    cuirass::drain();
     device().memory_resource()?;
     device().synchronize()
 }
@@ -75,6 +76,19 @@ pub fn loaded_code() -> Result<ObjectCode> {
     let code = code()?;
     code.as_raw()?;
     Ok(code)
+}
+
+/// A kernel that writes where there is no memory.
+const FAULT: &str = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry fault() {\n.reg .b64 %rd1;\n\
+                     .reg .b32 %r1;\nmov.u64 %rd1, 16;\nmov.u32 %r1, 1;\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
+
+/// Loses the primary context for good, and returns what the driver says of it.
+pub fn lose_the_context() -> Result<()> {
+    let stream = stream()?;
+    let kernel = ObjectCode::new(cuirass::CodeKind::Ptx, FAULT).kernel("fault")?;
+    // SAFETY: [test] the kernel faults, which is what it is for.
+    unsafe { cuirass::launch(&stream, &cuirass::LaunchConfig::linear(1, 1), &kernel, &[])? };
+    stream.synchronize()
 }
 
 /// A kernel, with its code.

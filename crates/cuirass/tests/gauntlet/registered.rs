@@ -134,10 +134,15 @@ fn answers() -> Vec<String> {
             }
         }
     }
-    in_source.retain(|(name, answer)| name.starts_with("cu") && answer.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
+    in_source
+        .retain(|(name, answer)| name.starts_with("cu") && answer.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
     let listed: BTreeSet<(String, String)> = in_lists();
-    let missing = in_source.difference(&listed).map(|(name, answer)| format!("{name}: families/ does not list its answer {answer}"));
-    let extra = listed.difference(&in_source).map(|(name, answer)| format!("{name}: the seam does not take {answer} as an answer"));
+    let missing = in_source
+        .difference(&listed)
+        .map(|(name, answer)| format!("{name}: families/ does not list its answer {answer}"));
+    let extra = listed
+        .difference(&in_source)
+        .map(|(name, answer)| format!("{name}: the seam does not take {answer} as an answer"));
     missing.chain(extra).collect()
 }
 

@@ -3,6 +3,7 @@
 use crate::objects::{device, event, operation, other_context, stream, taken};
 use cuirass::{Context, EventOptions, Result, Stream, StreamOptions};
 use cuirass_testkit::operation::{Caller, Operation};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
@@ -85,6 +86,7 @@ fn without_calls() -> Vec<Operation> {
         operation!("Stream::per_thread_default", || Ok(()), |()| Ok(Stream::per_thread_default())).makes_no_call(),
         operation!("Stream::as_raw", stream, |stream| Ok(stream.as_raw())).makes_no_call(),
         operation!("Stream::is_default", stream, |stream| Ok(stream.is_default())).makes_no_call(),
+        operation!("Stream::is_shared", stream, |stream| Ok(stream.is_shared())).makes_no_call(),
         operation!("Stream::is_owned", stream, |stream| Ok(stream.is_owned())).makes_no_call(),
         operation!("Stream::borrow_raw", stream, |stream| {
             // SAFETY: [test] the owner is kept.
@@ -92,10 +94,9 @@ fn without_calls() -> Vec<Operation> {
         })
         .makes_no_call(),
         operation!("Stream::from_raw", || Ok(Some(stream()?)), |stream| {
-            let stream = taken(stream);
-            let (raw, context) = (stream.as_raw(), stream.context()?);
             // Its owner must not end it too.
-            std::mem::forget(stream);
+            let stream = ManuallyDrop::new(taken(stream));
+            let (raw, context) = (stream.as_raw(), stream.context()?);
             // SAFETY: [test] nobody else has it any more.
             Ok(unsafe { Stream::from_raw(raw, &context) })
         })

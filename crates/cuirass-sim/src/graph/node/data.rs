@@ -9,7 +9,8 @@ use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE};
 use crate::task::{NodeKind, Work};
 use cuirass_sys::cuda::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdeviceptr, CUgraph, CUgraphNode, CUmemAllocationType, CUmemPoolProps, CUmemorytype,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdeviceptr, CUgraph, CUgraphNode,
+    CUmemAllocationType, CUmemPoolProps, CUmemorytype,
 };
 use std::sync::Arc;
 
@@ -112,9 +113,11 @@ pub fn cuGraphMemFreeNodeGetParams(node: CUgraphNode, address: Out<CUdeviceptr>)
 pub fn cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer {
     let (start, len) = with_task(node, |allocate: &Allocate| (allocate.start(), allocate.len()))?;
     let device = state::lock()?.memory.at(start).and_then(|memory| memory.device).unwrap_or(0);
-    let mut pool = CUmemPoolProps::default();
-    pool.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    pool.location = device_location(device);
+    let pool = CUmemPoolProps {
+        allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        location: device_location(device),
+        ..CUmemPoolProps::default()
+    };
     params.write(CUDA_MEM_ALLOC_NODE_PARAMS {
         poolProps: pool,
         bytesize: len as usize,

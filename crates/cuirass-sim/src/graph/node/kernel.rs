@@ -10,7 +10,8 @@ use crate::state::{self, State};
 use crate::status::Answer;
 use crate::task::{NodeKind, Work};
 use cuirass_sys::cuda::{
-    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphExec, CUgraphNode,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphExec,
+    CUgraphNode,
 };
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -136,8 +137,7 @@ fn lend(task: &KernelTask) -> *mut *mut c_void {
 fn params_of(node: CUgraphNode) -> Answer<CUDA_KERNEL_NODE_PARAMS_v3> {
     with_task(node, |task: &KernelTask| {
         let null = Handle::NULL;
-        let (func, kern) =
-            if task.function.is(Kind::Kernel) { (null, task.function) } else { (task.function, null) };
+        let (func, kern) = if task.function.is(Kind::Kernel) { (null, task.function) } else { (task.function, null) };
         CUDA_KERNEL_NODE_PARAMS_v3 {
             func: func.raw(),
             gridDimX: task.grid[0],

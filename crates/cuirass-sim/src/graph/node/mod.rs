@@ -1,10 +1,12 @@
 //! Nodes and edges of graphs: the graph's own kinds of node here, those that move data and those that launch kernels
 //! in the files beside this one.
 
+pub mod condition;
 pub(super) mod data;
 pub(super) mod generic;
 pub(super) mod kernel;
 
+pub use condition::cuGraphConditionalHandleCreate;
 pub use data::*;
 pub use generic::*;
 pub use kernel::*;

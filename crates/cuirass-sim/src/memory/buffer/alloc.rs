@@ -21,7 +21,7 @@ fn alloc(bytes: usize) -> Answer<u64> {
     match state.allocate(here, bytes as u64, Origin::Plain, true) {
         Err(OUT_OF_MEMORY) => {
             // Pools may hold memory that nobody uses.
-            pool::trim(&mut state);
+            pool::trim_all(&mut state);
             state.allocate(here, bytes as u64, Origin::Plain, true)
         }
         answer => answer,
@@ -86,7 +86,7 @@ pub fn cuMemFree_v2(dptr: CUdeviceptr) -> Answer {
         here = allocation.context;
     }
     match allocation.origin {
-        Origin::Plain | Origin::Managed(_) => state.release(dptr),
+        Origin::Plain | Origin::Managed(_) | Origin::Imported(_) => state.release(dptr),
         Origin::Pool(key) => pool::free_now(&mut state, key, dptr),
         Origin::Graph { made: true, .. } => pool::free_graph_memory(&mut state, dptr),
         Origin::Graph { .. } => return Err(INVALID_VALUE),

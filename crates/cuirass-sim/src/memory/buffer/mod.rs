@@ -12,6 +12,7 @@ pub use fill::*;
 pub use pointer::*;
 pub use shaped::*;
 
+use super::Origin;
 use super::live::LIVE;
 use crate::engine;
 use crate::state::{Guard, State};
@@ -54,7 +55,8 @@ pub struct Missing {
 impl Missing {
     fn failure(&self, state: &State) -> Failure {
         let about = state.memory.about(self.address);
-        let text = format!("a copy or fill of {} bytes met memory that is not there when it is done: {about}", self.extent);
+        let text =
+            format!("a copy or fill of {} bytes met memory that is not there when it is done: {about}", self.extent);
         Failure { status: ILLEGAL_ADDRESS, text }
     }
 

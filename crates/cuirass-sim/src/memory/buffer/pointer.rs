@@ -5,7 +5,7 @@ use crate::c::{In, Untyped};
 use crate::handle::Handle;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE};
-use cuirass_sys::cuda::{CUcontext, CUdeviceptr, CUmemorytype, CUmemoryPool, CUpointer_attribute};
+use cuirass_sys::cuda::{CUcontext, CUdeviceptr, CUmemoryPool, CUmemorytype, CUpointer_attribute};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// The value of an attribute, in the type that `cuda.h` gives it.
@@ -57,7 +57,7 @@ impl Value {
 /// An attribute of memory that the driver knows.
 fn attribute(state: &State, memory: &Allocation, attribute: CUpointer_attribute, address: u64) -> Answer<Value> {
     let pool = match memory.origin {
-        Origin::Pool(key) => state.memory.pools.get(key),
+        Origin::Pool(key) | Origin::Imported(key) => state.memory.pools.get(key),
         _ => None,
     };
     let on_host = matches!(memory.origin, Origin::Pinned(_) | Origin::Registered(_)) || memory.device.is_none();
@@ -67,7 +67,9 @@ fn attribute(state: &State, memory: &Allocation, attribute: CUpointer_attribute,
         // Pool memory belongs to a device, not to a context.
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT if pool.is_some() => Value::Pointer(0),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Pointer(memory.context.raw::<CUcontext>() as u64),
-        CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE if on_host => Value::Word(CUmemorytype::CU_MEMORYTYPE_HOST.0),
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE if on_host => {
+            Value::Word(CUmemorytype::CU_MEMORYTYPE_HOST.0)
+        }
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Word(CUmemorytype::CU_MEMORYTYPE_DEVICE.0),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Pointer(address),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER if on_host || managed => Value::Pointer(address),
@@ -101,13 +103,18 @@ fn attribute(state: &State, memory: &Allocation, attribute: CUpointer_attribute,
     })
 }
 
+/// The memory that the program itself has at an address.
+fn known(state: &State, address: u64) -> Option<&Allocation> {
+    state.memory.find(address).filter(|memory| memory.origin != Origin::Heap)
+}
+
 pub fn cuPointerGetAttribute(data: Untyped, which: CUpointer_attribute, dptr: CUdeviceptr) -> Answer {
     if data.is_null() {
         return Err(INVALID_VALUE);
     }
     let state = state::lock()?;
     // Programs ask this of any pointer to learn whether it is CUDA's: no report if it is not.
-    let memory = state.memory.find(dptr).ok_or(INVALID_VALUE)?;
+    let memory = known(&state, dptr).ok_or(INVALID_VALUE)?;
     attribute(&state, memory, which, dptr)?.write(data)
 }
 
@@ -122,7 +129,7 @@ pub fn cuPointerGetAttributes(
     let state = state::lock()?;
     for (which, place) in attributes.into_iter().zip(data) {
         let nothing = Value::nothing(which)?;
-        let value = match state.memory.find(dptr) {
+        let value = match known(&state, dptr) {
             Some(memory) => attribute(&state, memory, which, dptr).unwrap_or(nothing),
             None => nothing,
         };

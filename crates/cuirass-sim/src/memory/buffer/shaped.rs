@@ -7,9 +7,7 @@ use crate::report;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE, NOT_SUPPORTED};
 use crate::thread;
-use cuirass_sys::cuda::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUdevice_attribute, CUmemorytype, CUstream,
-};
+use cuirass_sys::cuda::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUdevice_attribute, CUmemorytype, CUstream};
 
 /// How the bytes of a copy lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

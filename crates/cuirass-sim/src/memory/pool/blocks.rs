@@ -68,7 +68,14 @@ impl Blocks {
 
     /// Takes a block for a stream: the smallest that fits, and that the stream may have. `wait` allows blocks that the
     /// stream must be made to wait for.
-    pub fn take(&mut self, len: u64, queue: QueueKey, rules: Rules, wait: bool, reached: impl Fn(Dep) -> bool) -> Option<Taken> {
+    pub fn take(
+        &mut self,
+        len: u64,
+        queue: QueueKey,
+        rules: Rules,
+        wait: bool,
+        reached: impl Fn(Dep) -> bool,
+    ) -> Option<Taken> {
         let mut found = None;
         for (_, start) in self.sizes.range((len, 0)..) {
             let Some(free) = self.free.get(start) else { continue };
@@ -139,7 +146,8 @@ impl Blocks {
     pub fn shrink(&mut self, most: u64) -> Option<(u64, u64)> {
         let whole = |(start, chunk): (&u64, &Chunk)| {
             let free = self.free.get(start)?;
-            (chunk.used == 0 && chunk.len <= most && free.len == chunk.len && free.after.is_none()).then_some((*start, chunk.len))
+            (chunk.used == 0 && chunk.len <= most && free.len == chunk.len && free.after.is_none())
+                .then_some((*start, chunk.len))
         };
         let (start, len) = self.chunks.iter().rev().find_map(whole)?;
         self.pull(start);

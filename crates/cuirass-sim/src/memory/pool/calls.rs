@@ -120,7 +120,9 @@ pub fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute,
     match attribute {
         CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES => flag.write(pool.follow_events.into()),
         CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC => flag.write(pool.rules.opportunistic.into()),
-        CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => flag.write(pool.rules.internal.into()),
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+            flag.write(pool.rules.internal.into())
+        }
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => size.write(pool.threshold),
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => size.write(pool.reserved[0]),
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => size.write(pool.reserved[1]),
@@ -196,7 +198,11 @@ pub(in super::super) fn set_access(pool: CUmemoryPool, map: In<CUmemAccessDesc>,
     Ok(())
 }
 
-pub(in super::super) fn get_access(flags: Out<CUmemAccess_flags>, pool: CUmemoryPool, location: In<CUmemLocation>) -> Answer {
+pub(in super::super) fn get_access(
+    flags: Out<CUmemAccess_flags>,
+    pool: CUmemoryPool,
+    location: In<CUmemLocation>,
+) -> Answer {
     flags.check()?;
     let location = location.read()?;
     let mut state = state::lock()?;
@@ -212,4 +218,45 @@ pub(in super::super) fn get_access(flags: Out<CUmemAccess_flags>, pool: CUmemory
     } else {
         CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE
     })
+}
+
+/// The device whose pools a location and a type of memory stand for.
+fn device_of(state: &State, location: &CUmemLocation, kind: CUmemAllocationType) -> Answer<usize> {
+    let pinned = kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE if pinned => {
+            state.device(location_id(location)).map(|device| device.ordinal)
+        }
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => Err(INVALID_VALUE),
+        _ => {
+            report::unsupported(format!("{}: only devices' own pools are simulated", thread::place()));
+            Err(NOT_SUPPORTED)
+        }
+    }
+}
+
+pub fn cuMemGetDefaultMemPool(
+    pool: Out<CUmemoryPool>,
+    location: In<CUmemLocation>,
+    kind: CUmemAllocationType,
+) -> Answer {
+    pool.check()?;
+    let location = location.read()?;
+    let mut state = state::lock()?;
+    let device = device_of(&state, &location, kind)?;
+    pool.write(state.memory.pools.default_of(device)?.raw())
+}
+
+pub fn cuMemGetMemPool(pool: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer {
+    pool.check()?;
+    let location = location.read()?;
+    let mut state = state::lock()?;
+    let device = device_of(&state, &location, kind)?;
+    pool.write(state.memory.pools.current_of(device)?.raw())
+}
+
+pub fn cuMemSetMemPool(location: In<CUmemLocation>, kind: CUmemAllocationType, pool: CUmemoryPool) -> Answer {
+    let location = location.read()?;
+    let device = device_of(&*state::lock()?, &location, kind)?;
+    cuDeviceSetMemPool(device as CUdevice, pool)
 }

@@ -1,7 +1,7 @@
 //! Memory that allocation nodes of graphs make: its addresses are fixed when the node is, its life is each launch's.
 
-use super::super::live::{LIVE, Live};
 use super::super::Origin;
+use super::super::live::{LIVE, Live};
 use super::order::Free;
 use crate::handle::Handle;
 use crate::state::State;
@@ -112,6 +112,9 @@ fn set_made(state: &mut State, start: u64, value: bool) {
         && let Origin::Graph { made, .. } = &mut allocation.origin
     {
         *made = value;
+        if let (true, Some(device)) = (value, allocation.device) {
+            state.memory.graph_bytes(device);
+        }
     }
 }
 

@@ -3,11 +3,13 @@
 pub mod blocks;
 mod calls;
 mod graph;
+mod graph_calls;
 mod order;
 
 pub use calls::*;
 pub(super) use calls::{get_access, set_access};
 pub use graph::{Allocate, free_graph_memory, launched, still_made, sweep};
+pub use graph_calls::*;
 pub use order::*;
 
 use super::live::LIVE;
@@ -100,13 +102,24 @@ impl Pools {
         self.handles.get(handle, INVALID_VALUE).copied()
     }
 
+    /// Remembers that a pool was exported under a number.
+    pub fn share(&mut self, number: u64, key: PoolKey) {
+        self.shared.push((number, key));
+    }
+
+    /// The pool that was exported under a number.
+    pub fn shared(&self, number: u64) -> Option<PoolKey> {
+        self.shared.iter().find(|(known, _)| *known == number).map(|(_, key)| *key)
+    }
+
     /// The pools that the program made and has not destroyed.
     pub fn created(&self) -> impl Iterator<Item = Handle> {
-        let created = |(handle, key): (Handle, &PoolKey)| self.get(*key).is_some_and(|pool| !pool.default).then_some(handle);
+        let created =
+            |(handle, key): (Handle, &PoolKey)| self.get(*key).is_some_and(|pool| !pool.default).then_some(handle);
         self.handles.iter().filter_map(created)
     }
 
-    fn add(&mut self, shape: Shape, default: bool) -> Answer<PoolKey> {
+    pub(super) fn add(&mut self, shape: Shape, default: bool) -> Answer<PoolKey> {
         let slot = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
         let key = PoolKey(u32::try_from(slot).or(Err(OUT_OF_MEMORY))?);
         let handle = self.handles.insert(key)?;
@@ -268,7 +281,8 @@ pub fn trim(state: &mut State) {
     pools.surplus = pools.all.iter().flatten().any(|pool| surplus(pool) && pool.blocks.unused());
 }
 
-fn trim_all(state: &mut State) {
+/// Makes every pool give back all that it holds without need: memory is short.
+pub fn trim_all(state: &mut State) {
     for slot in 0..state.memory.pools.all.len() {
         trim_one(state, PoolKey(slot as u32), 0, 0);
     }

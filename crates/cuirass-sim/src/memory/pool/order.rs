@@ -1,7 +1,7 @@
 //! Allocating and freeing in stream order.
 
-use super::super::live::LIVE;
 use super::super::Origin;
+use super::super::live::LIVE;
 use super::{PoolKey, allocate, give, graph};
 use crate::c::Out;
 use crate::handle::Handle;
@@ -90,6 +90,11 @@ pub fn cuMemFreeAsync(dptr: CUdeviceptr, stream: CUstream) -> Answer {
             if let Some(allocation) = state.memory.strike(dptr) {
                 give(&mut state, key, &allocation, after);
             }
+        }
+        Origin::Imported(_) => {
+            free_in_order(&mut state, dptr, id, &at)?;
+            // The address is not used again: work may still be on its way to the free.
+            state.memory.strike(dptr);
         }
         Origin::Graph { made: true, .. } => {
             free_in_order(&mut state, dptr, id, &at)?;

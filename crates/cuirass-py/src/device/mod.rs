@@ -3,25 +3,20 @@
 use crate::context::{self, Context};
 use crate::error::{ask, attach_note, run};
 use crate::event::Event;
-use crate::handle;
-use crate::memory::pool::DeviceMemoryResource;
 use crate::memory;
 use crate::options;
 use crate::properties::DeviceProperties;
-use crate::stream::{self, Stream};
+use crate::stream::Stream;
 use cuirass_fault::lock::Mutex;
-use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-thread_local! {
-    /// This thread's objects, by ordinal. Dropping them needs no interpreter: their references wait for one.
-    static CACHED: RefCell<Vec<Option<Py<Device>>>> = const { RefCell::new(Vec::new()) };
-    /// What was current at each `with` block that this thread is in, with its device.
-    static ENTERED: RefCell<Vec<(i32, cuirass::context::Previous)>> = const { RefCell::new(Vec::new()) };
-}
+mod cached;
+
+use cached::ordinal;
+pub use cached::{address, argument, current};
 
 /// A GPU.
 ///
@@ -46,105 +41,6 @@ pub struct Device {
     has_chosen: AtomicBool,
     chosen: Mutex<Option<cuirass::Context>>,
     resource: Mutex<Option<Py<PyAny>>>,
-}
-
-impl Device {
-    /// This thread's object of a device.
-    pub fn cached(py: Python<'_>, device: cuirass::Device) -> PyResult<Py<Device>> {
-        if let Some(known) = Device::known(py, device.ordinal()) {
-            return Ok(known);
-        }
-        let made = Py::new(
-            py,
-            Device {
-                device,
-                has_chosen: AtomicBool::new(false),
-                chosen: Mutex::new(None),
-                resource: Mutex::new(None),
-            },
-        )?;
-        CACHED.with_borrow_mut(|cached| {
-            let index = usize::try_from(device.ordinal()).unwrap_or(0);
-            if cached.len() <= index {
-                cached.resize_with(index + 1, || None);
-            }
-            if let Some(slot) = cached.get_mut(index) {
-                *slot = Some(made.clone_ref(py));
-            }
-        });
-        Ok(made)
-    }
-
-    #[inline]
-    fn known(py: Python<'_>, ordinal: i32) -> Option<Py<Device>> {
-        let index = usize::try_from(ordinal).ok()?;
-        CACHED.with_borrow(|cached| cached.get(index)?.as_ref().map(|device| device.clone_ref(py)))
-    }
-
-    /// The device.
-    pub fn get(&self) -> cuirass::Device {
-        self.device
-    }
-
-    /// The context that its methods work in: what `set_current(ctx)` chose, else the primary one.
-    fn working_context(&self, py: Python<'_>) -> PyResult<cuirass::Context> {
-        if self.has_chosen.load(Ordering::Acquire) {
-            let chosen = self.chosen.lock().clone();
-            if let Some(chosen) = chosen {
-                return Ok(chosen);
-            }
-        }
-        ask(py, || self.device.context())
-    }
-
-    fn choose(&self, context: Option<cuirass::Context>) {
-        self.has_chosen.store(context.is_some(), Ordering::Release);
-        let previous = std::mem::replace(&mut *self.chosen.lock(), context);
-        drop(previous);
-    }
-
-    /// Its memory resource: what was set, else that of its default pool.
-    pub fn resource<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let known = self.resource.lock().as_ref().map(|resource| resource.clone_ref(py));
-        if let Some(known) = known {
-            return Ok(known.into_bound(py));
-        }
-        let made = DeviceMemoryResource::object(py, run(py, || self.device.memory_resource())?)?.into_any();
-        let kept = self.resource.lock().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
-        Ok(kept.into_bound(py))
-    }
-}
-
-/// The device that an argument is: a `Device`, or an ordinal.
-pub fn argument(py: Python<'_>, object: &Bound<'_, PyAny>, name: &str) -> PyResult<cuirass::Device> {
-    if let Ok(device) = object.cast::<Device>() {
-        return Ok(device.get().device);
-    }
-    let ordinal = ordinal(object, name)?;
-    crate::sim::prepare(py)?;
-    run(py, || cuirass::Device::new(ordinal))
-}
-
-/// The device of the current context; 0 where none is current.
-pub fn current(py: Python<'_>) -> PyResult<cuirass::Device> {
-    crate::sim::prepare(py)?;
-    match run(py, cuirass::Device::current)? {
-        Some(device) => Ok(device),
-        None => ask(py, || cuirass::Device::new(0)),
-    }
-}
-
-fn ordinal(object: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
-    object.extract::<i32>().map_err(|error| {
-        let py = object.py();
-        let explained = if error.is_instance_of::<PyTypeError>(py) {
-            PyTypeError::new_err(format!("{name} must be an int or a Device"))
-        } else {
-            PyValueError::new_err(format!("{name} is far out of range"))
-        };
-        explained.set_cause(py, Some(error));
-        explained
-    })
 }
 
 #[pymethods]
@@ -190,6 +86,14 @@ impl Device {
     #[getter]
     fn pci_bus_id(&self, py: Python<'_>) -> PyResult<String> {
         ask(py, || self.device.pci_bus_id())
+    }
+
+    /// Whether this device can use another one's memory. Only a device's own is known yet.
+    fn can_access_peer(&self, py: Python<'_>, peer: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if argument(py, peer, "peer")? == self.device {
+            return Ok(true);
+        }
+        Err(context::not_yet("Device.can_access_peer() for another device"))
     }
 
     /// Its UUID, as 32 hexadecimal digits in five groups (``cuDeviceGetUuid``).
@@ -353,10 +257,7 @@ impl Device {
             if options.is_some() {
                 return Err(PyValueError::new_err("obj and options cannot both be given"));
             }
-            return match stream::argument(obj)? {
-                stream::Argument::Ours(stream) => Ok(Stream::of(cuirass::Stream::clone(&stream))),
-                stream::Argument::Foreign(stream) => Ok(Stream::of(stream)),
-            };
+            return Stream::of_object(obj);
         }
         let options = options::stream(options)?;
         let context = self.working_context(py)?;
@@ -414,9 +315,7 @@ impl Device {
     }
 
     fn __enter__(slf: &Bound<'_, Device>, py: Python<'_>) -> PyResult<Py<Device>> {
-        let device = slf.get().device;
-        let previous = ask(py, || device.enter())?;
-        ENTERED.with_borrow_mut(|entered| entered.push((device.ordinal(), previous)));
+        slf.get().enter(py)?;
         Ok(slf.clone().unbind())
     }
 
@@ -429,15 +328,7 @@ impl Device {
         exc_tb: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _unused = (exc_type, exc_tb);
-        let ordinal = self.device.ordinal();
-        let previous = ENTERED.with_borrow_mut(|entered| {
-            let at = entered.iter().rposition(|(device, _)| *device == ordinal)?;
-            Some(entered.remove(at).1)
-        });
-        let Some(previous) = previous else {
-            return Err(PyRuntimeError::new_err("this device was not entered on this thread"));
-        };
-        match ask(py, || previous.restore()) {
+        match self.leave(py) {
             Err(failure) if !exc_val.is_none() => {
                 attach_note(py, exc_val, "what was current before could not be restored after this failure", &failure)
             }
@@ -448,9 +339,4 @@ impl Device {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("<Device {} ({})>", self.device.ordinal(), self.name(py)?))
     }
-}
-
-/// The number of an address that was given as a handle.
-pub fn address(object: &Bound<'_, PyAny>) -> PyResult<u64> {
-    handle::take_or_null(object, "ptr")
 }

@@ -1,10 +1,13 @@
 //! The six checks of FAILURE_POLICY.md, section 11, over one run of one operation.
 
+mod messages;
+
 use crate::calls::{is_answer, status_name};
 use crate::instrument::{Manner, Seen};
 use crate::ledger::{self, Entry, Handle, Life};
 use crate::operation::{Ends, Operation};
 use cuirass_fault::{Error, Library, Report};
+use messages::GAVE_UP;
 use std::collections::BTreeMap;
 
 /// What became of the operation.
@@ -37,6 +40,8 @@ pub struct Run {
     pub reports: Vec<Reported>,
     /// What was current afterwards.
     pub current: u64,
+    /// The thread's stack of contexts below the current one, before and afterwards; none on a real driver.
+    pub stacks: (Option<Vec<u64>>, Option<Vec<u64>>),
     /// The thread's capture mode before and afterwards.
     pub modes: (u32, u32),
     /// Spent handles that were used, and bugs that the simulated driver saw.
@@ -86,10 +91,10 @@ impl Fault<'_> {
         text.contains(self.call()) && text.contains(&self.status)
     }
 
-    /// Whether it is the switch back to the caller's context.
+    /// Whether it is the switch back to the caller's context; none current takes one that was made off the stack.
     fn restores(&self, caller: u64) -> bool {
         self.call() == "cuCtxSetCurrent"
-            && self.seen.arguments.first() == Some(&caller)
+            && self.seen.arguments.first().is_some_and(|context| *context == caller || *context == 0)
             && self.seen.current != caller
     }
 
@@ -102,18 +107,7 @@ impl Fault<'_> {
 pub fn judge(operation: &Operation, run: &Run) -> Vec<Finding> {
     // With one call failing every other has to work. After a second one, on the way back, some cannot.
     let injected = run.seen.iter().filter(|seen| seen.failed.is_some()).count();
-    let faults: Vec<Fault> = run
-        .seen
-        .iter()
-        .filter(|seen| seen.status != 0)
-        .filter_map(|seen| {
-            let manner = seen.failed.or((injected > 1).then_some(Manner::Refused))?;
-            let status = status_name(seen.call.library, seen.status);
-            let answer = is_answer(seen.call.library, seen.call.name, seen.status);
-            (!answer).then_some(Fault { seen, manner, status })
-        })
-        .collect();
-    let mut judge = Judge { operation, run, faults, found: Vec::new() };
+    let mut judge = Judge::new(operation, operation.ends, run, injected > 1);
     judge.process_lives();
     judge.one_end_each();
     judge.current_context();
@@ -123,14 +117,36 @@ pub fn judge(operation: &Operation, run: &Run) -> Vec<Finding> {
     judge.found
 }
 
+/// Makes the checks that hold in a context that is lost to a kernel's fault, where every call fails: 1, 4 and 6.
+pub fn judge_faulted(operation: &Operation, ends: Ends, run: &Run) -> Vec<Finding> {
+    let mut judge = Judge::new(operation, ends, run, true);
+    judge.process_lives();
+    judge.one_end_each();
+    judge.no_spent_handle();
+    judge.found
+}
+
 struct Judge<'a> {
     operation: &'a Operation,
+    ends: Ends,
     run: &'a Run,
     faults: Vec<Fault<'a>>,
     found: Vec<Finding>,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
+    /// `others`: whether calls may fail that were not made to.
+    fn new(operation: &'a Operation, ends: Ends, run: &'a Run, others: bool) -> Judge<'a> {
+        let failed = run.seen.iter().filter(|seen| seen.status != 0);
+        let fault = |seen: &'a Seen| {
+            let manner = seen.failed.or(others.then_some(Manner::Refused))?;
+            let status = status_name(seen.call.library, seen.status);
+            let answer = is_answer(seen.call.library, seen.call.name, seen.status);
+            (!answer).then_some(Fault { seen, manner, status })
+        };
+        Judge { operation, ends, run, faults: failed.filter_map(fault).collect(), found: Vec::new() }
+    }
+
     fn wrong(&mut self, check: u8, expected: impl Into<String>, seen: impl Into<String>) {
         self.found.push(Finding { check, expected: expected.into(), seen: seen.into() });
     }
@@ -143,14 +159,14 @@ impl Judge<'_> {
     }
 
     /// Everything that was said, as it was said.
-    fn ends(&self) -> Vec<String> {
+    fn said(&self) -> Vec<String> {
         let mut all: Vec<String> = self.raised().map(|error| format!("raised {error}")).into_iter().collect();
         all.extend(self.run.reports.iter().map(|reported| format!("reported {}", reported.report)));
         all
     }
 
     fn saw(&self) -> String {
-        let mut ends = self.ends();
+        let mut ends = self.said();
         if matches!(self.run.ended, Ended::Worked) {
             ends.insert(0, "it returned success".to_owned());
         }
@@ -187,7 +203,7 @@ impl Judge<'_> {
     /// The operation's own error is the first failure, or its first report is.
     fn first_failure(&mut self) {
         let first = self.faults.iter().find(|fault| !self.operation.may_report(fault.call()));
-        let finding = match (self.operation.ends, &self.run.ended, first) {
+        let finding = match (self.ends, &self.run.ended, first) {
             (_, Ended::Raised(error), None) if error.status().is_none() && self.follows_an_answer() => None,
             (Ends::Reports, Ended::Raised(_), _) => Some("a report, and nothing raised".to_owned()),
             (Ends::Raises, Ended::Worked, Some(fault)) => Some(format!("{} of {} raised", fault.status, fault.call())),
@@ -212,8 +228,7 @@ impl Judge<'_> {
     fn ends_of(&mut self, fault: &Fault, times: usize, later: bool) {
         let raised = self.raised();
         let primary = usize::from(raised.is_some_and(|error| fault.is(error.call(), error.code())));
-        let attached =
-            raised.map_or(0, |error| error.notes().iter().filter(|note| fault.is_in(note)).count());
+        let attached = raised.map_or(0, |error| error.notes().iter().filter(|note| fault.is_in(note)).count());
         let mut reported = 0;
         for Reported { report, .. } in &self.run.reports {
             let status = report.status().map(|status| status.code);
@@ -222,18 +237,18 @@ impl Judge<'_> {
         }
         let total = primary + attached + reported;
         // The driver is shutting down: in a release that is an answer.
-        let silent = fault.is_deinitialized() && (self.operation.ends == Ends::Reports || reported + primary == 0);
-        if silent && total == 0 && (self.operation.ends == Ends::Reports || self.operation.may_report(fault.call())) {
+        let silent = fault.is_deinitialized() && (self.ends == Ends::Reports || reported + primary == 0);
+        if silent && total == 0 && (self.ends == Ends::Reports || self.operation.may_report(fault.call())) {
             return;
         }
         let (name, call) = (&fault.status, fault.call());
-        if fault.is_deinitialized() && self.operation.ends == Ends::Reports {
+        if fault.is_deinitialized() && self.ends == Ends::Reports {
             let expected = format!("no word of {name} of {call} in a release: the driver is shutting down");
             self.wrong(1, expected, self.saw());
         } else if total != times {
             let expected = format!("{name} of {call} ends in {times} place, once");
             self.wrong(1, expected, format!("{total} places: {}", self.saw()));
-        } else if self.operation.ends == Ends::Raises && reported > 0 && !self.operation.may_report(call) {
+        } else if self.ends == Ends::Raises && reported > 0 && !self.operation.may_report(call) {
             let how = if later { "attached to the error that is on its way" } else { "raised" };
             self.wrong(1, format!("{name} of {call} {how}, not reported"), self.saw());
         }
@@ -262,78 +277,6 @@ impl Judge<'_> {
         if !self.run.late.is_empty() {
             self.wrong(1, "no report outside the operation", self.run.late.join("; "));
         }
-    }
-
-    /// What messages say: sections 2 and 3.
-    fn texts(&mut self, faults: &[Fault]) {
-        let mut wrong = Vec::new();
-        if let Some(error) = self.raised()
-            && let Some(fault) = faults.iter().find(|fault| fault.is(error.call(), error.code()))
-        {
-            let text = error.to_string();
-            if !text.starts_with(&format!("{}: ", fault.status)) || !text.contains(&format!("({}", fault.call())) {
-                wrong.push((format!("a message that starts with {} and names {}", fault.status, fault.call()), text));
-            }
-            let sticky = fault.seen.call.library == Library::Driver && fault.seen.status == 700;
-            if error.is_sticky() != sticky {
-                wrong.push((format!("is_sticky() = {sticky}"), format!("{error}")));
-            }
-            let notes = error.notes().join(" | ");
-            if fault.restores(self.run.caller) {
-                wrong.extend(self.not_restored(fault, &notes));
-                if self.operation.submits && !notes.contains("itself was submitted") {
-                    wrong.push(("a note that the operation itself was submitted".to_owned(), notes.clone()));
-                }
-            }
-            for later in faults.iter().filter(|later| !later.is(error.call(), error.code())) {
-                let note = error.notes().iter().find(|note| later.is_in(note));
-                wrong.extend(note.and_then(|note| self.attached_text(later, note)));
-            }
-        }
-        for Reported { report, .. } in &self.run.reports {
-            let status = report.status().map(|status| status.code);
-            let Some(fault) = faults.iter().find(|fault| fault.is(report.call(), status)) else { continue };
-            let notes = report.facts().notes.join(" | ");
-            if fault.restores(self.run.caller) {
-                wrong.extend(self.not_restored(fault, &notes));
-            }
-            let text = report.to_string();
-            if !text.contains(" while ") {
-                wrong.push(("a report that says what was being done".to_owned(), text));
-            }
-        }
-        for (expected, seen) in wrong {
-            self.wrong(1, expected, seen);
-        }
-    }
-
-    fn not_restored(&self, fault: &Fault, notes: &str) -> Option<(String, String)> {
-        let caller = format!("{:#x}", self.run.caller);
-        let now = format!("{:#x}", fault.seen.current);
-        let complete = notes.contains("could not be restored")
-            && notes.contains(&caller)
-            && notes.contains(&now)
-            && notes.contains("Device.set_current()");
-        (!complete).then(|| {
-            let expected = format!(
-                "the note that the caller's context ({caller}) could not be restored, context ({now}) is now current, \
-                 call `Device.set_current()`"
-            );
-            (expected, if notes.is_empty() { "no note".to_owned() } else { notes.to_owned() })
-        })
-    }
-
-    fn attached_text(&self, later: &Fault, note: &str) -> Option<(String, String)> {
-        let notes = self.raised().map(|error| error.notes().join(" | ")).unwrap_or_default();
-        let gave_up = ["not undone", "not released", "failed too"].iter().any(|words| note.contains(words));
-        let expected = if later.restores(self.run.caller) && !notes.contains("could not be restored") {
-            "a note that the caller's context could not be restored"
-        } else if later.seen.ends && !gave_up {
-            "a note that something was not undone, or could not be released"
-        } else {
-            return None;
-        };
-        Some((format!("{expected} ({})", later.status), note.to_owned()))
     }
 
     /// Whether an answer was injected that the operation's objects keep.
@@ -367,10 +310,20 @@ impl Judge<'_> {
             .reports
             .iter()
             .filter(|reported| reported.current != caller && reported.current != expected)
-            .map(|reported| format!("context {:#x} was current while it was reported: {}", reported.current, reported.report))
+            .map(|reported| {
+                format!("context {:#x} was current while it was reported: {}", reported.current, reported.report)
+            })
             .collect();
         if !early.is_empty() {
             self.wrong(2, format!("reports after the caller's context ({caller:#x}) is restored"), early.join("; "));
+        }
+        let (below, after) = &self.run.stacks;
+        // A context that was made and answered with an error is on it, and nobody can know.
+        let orphan = |(handle, entry): (&Handle, &Entry)| handle.0 == "context" && entry.life == Life::Orphan;
+        // Where the new one could neither be taken off nor undone, it lies on the caller's.
+        let lies_on_it = stuck.is_some() && self.run.current != caller;
+        if below != after && !lies_on_it && !self.run.new.iter().any(orphan) {
+            self.wrong(2, format!("the stack of contexts below the current one: {below:x?}"), format!("{after:x?}"));
         }
         let exchange = |fault: &&Fault| fault.call() == "cuThreadExchangeStreamCaptureMode";
         let (before, after) = self.run.modes;
@@ -381,15 +334,15 @@ impl Judge<'_> {
 
     /// Check 3.
     fn nothing_leaked(&mut self) {
-        let texts = self.ends().join("\n");
+        let texts = self.said().join("\n");
         let shutting_down = self.faults.iter().any(Fault::is_deinitialized);
         let told = |handle: &Handle, entry: &Entry| match entry.life {
+            _ if self.operation.leaks_together(&texts) => true,
             // Its start was answered with an error: nobody can know it.
             Life::Orphan => true,
             _ if shutting_down => true,
             Life::Alive if handle.0 != "primary_context" => {
-                texts.contains(&ledger::name_in_messages(*handle))
-                    && ["leaked", "not released", "not undone"].iter().any(|word| texts.contains(word))
+                texts.contains(&ledger::name_in_messages(*handle)) && GAVE_UP.iter().any(|words| texts.contains(words))
             }
             _ => texts.contains(&ledger::name_in_messages(*handle)) || entry.strays > 0,
         };

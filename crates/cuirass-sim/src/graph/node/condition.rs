@@ -3,7 +3,7 @@
 //! A conditional node is one task: it asks the condition and runs the nodes of a body one after another, in an order
 //! that satisfies their dependencies.
 
-use super::Graph;
+use crate::graph::Graph;
 use crate::c::Out;
 use crate::handle::Handle;
 use crate::state::{self, State};

@@ -1,0 +1,162 @@
+//! What a buffer holds a share of, and how it goes back.
+#![allow(unsafe_code)]
+
+use crate::error::{closed, raised};
+use crate::memory::Buffer;
+use crate::memory::pinned::LegacyPinnedMemoryResource;
+use crate::memory::pool::DeviceMemoryResource;
+use crate::memory::resource::is_resource;
+use crate::memory::user::UserMemory;
+use crate::slot::{Closed, Share, Slot, Use, drop_detached};
+use crate::stream;
+use cuirass::ErrorKind;
+use cuirass::memory::{LegacyPinnedMemoryResource as Pinned, PointerInfo, pointer_info};
+use cuirass_fault::Failure;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+/// What a buffer gives back.
+pub enum Memory {
+    /// What the Rust buffer knows how to give back.
+    Ours(cuirass::Buffer),
+    /// What another object keeps alive.
+    Owners(cuirass::Buffer, Py<PyAny>),
+    /// What a user's resource gives back; the Rust buffer only borrows it.
+    Users(cuirass::Buffer, Box<UserMemory>),
+}
+
+impl Memory {
+    #[inline]
+    pub(super) fn buffer(&self) -> &cuirass::Buffer {
+        match self {
+            Memory::Ours(buffer) | Memory::Owners(buffer, _) | Memory::Users(buffer, _) => buffer,
+        }
+    }
+}
+
+impl Share for Memory {
+    fn drop_share(self) {
+        match self {
+            Memory::Ours(buffer) => drop_detached(buffer),
+            Memory::Owners(_borrowed, owner) => drop(owner),
+            Memory::Users(_borrowed, users) => users.drop_share(),
+        }
+    }
+}
+
+impl Buffer {
+    fn new_of(memory: Memory, resource: Option<Py<PyAny>>) -> Buffer {
+        let (address, bytes) = (memory.buffer().as_raw(), memory.buffer().len());
+        Buffer { slot: Slot::new(memory), address, bytes, resource }
+    }
+
+    /// A buffer that a resource of ours has allocated.
+    #[inline]
+    pub fn of_resource(buffer: cuirass::Buffer, resource: Py<PyAny>) -> Buffer {
+        Buffer::new_of(Memory::Ours(buffer), Some(resource))
+    }
+
+    /// The same memory, given back by a resource's `deallocate()`.
+    pub fn freed_by(self, resource: &Bound<'_, PyAny>, stream: cuirass::Stream) -> PyResult<Buffer> {
+        if let Closed::Taken(Memory::Ours(buffer)) = self.slot.close() {
+            let _address = buffer.into_raw();
+        }
+        Ok(Buffer::of_user(resource, self.address, self.bytes, stream))
+    }
+
+    fn of_user(resource: &Bound<'_, PyAny>, address: u64, bytes: usize, stream: cuirass::Stream) -> Buffer {
+        // SAFETY: [user-memory] the resource's memory, which `deallocate()` takes back after the last use.
+        let borrowed = unsafe { cuirass::Buffer::borrow_raw(address, bytes, None) };
+        let users = UserMemory::new(resource.clone().unbind(), address, bytes, stream);
+        Buffer::new_of(Memory::Users(borrowed, Box::new(users)), Some(resource.clone().unbind()))
+    }
+
+    /// Memory that is there already: `Buffer.from_handle()`.
+    pub(super) fn adopt(
+        address: u64,
+        bytes: usize,
+        mr: Option<&Bound<'_, PyAny>>,
+        owner: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Buffer> {
+        let Some(resource) = mr else {
+            // SAFETY: [foreign-memory] the caller's promise; the owner is kept.
+            let borrowed = unsafe { cuirass::Buffer::borrow_raw(address, bytes, None) };
+            return Ok(match owner {
+                None => Buffer::new_of(Memory::Ours(borrowed), None),
+                Some(owner) => Buffer::new_of(Memory::Owners(borrowed, owner.clone().unbind()), None),
+            });
+        };
+        if owner.is_some() {
+            return Err(PyValueError::new_err("owner and mr cannot both be given"));
+        }
+        let stream = match stream {
+            Some(stream) => cuirass::Stream::clone(&*stream::argument(stream)?),
+            None => cuirass::Stream::legacy_default(),
+        };
+        if let Ok(pool) = resource.cast_exact::<DeviceMemoryResource>() {
+            // SAFETY: [foreign-memory] the caller's promise: memory of this pool that nobody else frees.
+            let buffer = unsafe { cuirass::Buffer::from_raw(address, bytes, &pool.get().pool()?, &stream) };
+            return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));
+        }
+        if resource.is_exact_instance_of::<LegacyPinnedMemoryResource>() {
+            let buffer = cuirass::Buffer::from_resource(address, bytes, Arc::new(Pinned), &stream);
+            return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));
+        }
+        if !is_resource(resource) {
+            let kind = resource.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("mr must be a MemoryResource, not {kind}")));
+        }
+        Ok(Buffer::of_user(resource, address, bytes, stream))
+    }
+
+    /// The address, for a launch: whoever closes the buffer while a kernel is being launched on it orders the two.
+    #[inline]
+    pub fn address(&self) -> PyResult<&u64> {
+        if self.slot.is_closed() { Err(closed("buffer")) } else { Ok(&self.address) }
+    }
+
+    #[inline]
+    pub(super) fn enter(&self) -> PyResult<Use<'_, Memory>> {
+        self.slot.enter().ok_or_else(|| closed("buffer"))
+    }
+
+    /// What the driver knows of memory that no resource describes. Without a driver it is the host's.
+    fn info(&self, py: Python<'_>) -> PyResult<PointerInfo> {
+        match py.detach(|| pointer_info(self.address)) {
+            Ok(info) => Ok(info),
+            Err(error) if error.kind() == ErrorKind::Unavailable => Ok(PointerInfo {
+                is_device_accessible: false,
+                is_host_accessible: true,
+                is_managed: false,
+                device: None,
+            }),
+            Err(error) => Err(raised(py, error)),
+        }
+    }
+
+    pub(super) fn asked<T>(&self, py: Python<'_>, name: &str, of: impl FnOnce(PointerInfo) -> T) -> PyResult<T>
+    where
+        T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
+    {
+        let _open = self.enter()?;
+        match &self.resource {
+            Some(resource) => resource.bind(py).getattr(name)?.extract(),
+            None => self.info(py).map(of),
+        }
+    }
+}
+
+/// Gives memory back that no stream orders, once the work that is on a stream now is done. Where that is not certain
+/// the memory is leaked.
+pub fn close_after(buffer: cuirass::Buffer, stream: &cuirass::Stream) -> cuirass::Result<()> {
+    match stream.synchronize() {
+        Ok(()) => buffer.close(),
+        Err(error) => {
+            let address = buffer.into_raw();
+            let note = format!("the memory ({address:#x}) is leaked, since the device may not be done with it");
+            Err(Failure::from(error).note(note).raise())
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Faults and recordings for the tests of programs: what `cuirass.testing` rests on.
+
+use crate::error::ask;
+use cuirass::testing as rust;
+use cuirass_fault::lock::Mutex;
+use pyo3::prelude::*;
+
+/// A fault that is in place until ``remove()``, or until it is collected.
+#[pyclass(frozen, module = "cuirass._cuirass", name = "_Fault")]
+pub struct Fault(Mutex<Option<rust::Injected>>);
+
+#[pymethods]
+impl Fault {
+    /// How many calls have failed by it, and how many it has seen.
+    fn counts(&self) -> (u64, u64) {
+        self.0.lock().as_ref().map_or((0, 0), |injected| (injected.count(), injected.seen()))
+    }
+
+    /// Takes it out.
+    fn remove(&self) {
+        let injected = self.0.lock().take();
+        drop(injected);
+    }
+}
+
+/// Makes calls of one entry point fail.
+#[pyfunction]
+#[pyo3(signature = (call, *, nth, times, status, done, this_thread))]
+pub fn _inject(
+    py: Python<'_>,
+    call: &str,
+    nth: u64,
+    times: Option<u64>,
+    status: u32,
+    done: bool,
+    this_thread: bool,
+) -> PyResult<Fault> {
+    let manner = if done { rust::Manner::Done } else { rust::Manner::Refused };
+    let mut fault = rust::Fault::in_call(call).nth(nth).times(times.unwrap_or(u64::MAX)).status(status).manner(manner);
+    if this_thread {
+        fault = fault.on_this_thread();
+    }
+    Ok(Fault(Mutex::new(Some(ask(py, || fault.inject())?))))
+}
+
+/// Records calls until ``stop()``, or until it is collected.
+#[pyclass(frozen, module = "cuirass._cuirass", name = "_Recording")]
+pub struct Recording(Mutex<Option<rust::Recording>>);
+
+#[pymethods]
+impl Recording {
+    /// The calls since the last time: entry point, status, arguments as numbers.
+    fn take(&self) -> Vec<(&'static str, u32, Vec<u64>)> {
+        let calls = self.0.lock().as_ref().map(rust::Recording::take).unwrap_or_default();
+        calls.into_iter().map(|record| (record.call, record.status, record.arguments)).collect()
+    }
+
+    /// Stops.
+    fn stop(&self) {
+        let recording = self.0.lock().take();
+        drop(recording);
+    }
+}
+
+/// Begins to record calls.
+#[pyfunction]
+pub fn _record() -> Recording {
+    Recording(Mutex::new(Some(rust::Recording::start())))
+}
+
+/// Every call that cuirass makes.
+#[pyfunction]
+pub fn _known_calls() -> Vec<&'static str> {
+    rust::known_calls().collect()
+}
+
+/// CUDA's name of one of the driver's statuses.
+#[pyfunction]
+pub fn _status_name(code: u32) -> Option<&'static str> {
+    cuirass::driver::status_name(code)
+}

@@ -1,0 +1,229 @@
+//! Conditional nodes: what runs, and what happens when a body's capture goes wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod graph_support;
+
+use cuirass::graph::{CaptureMode, GraphBuilder, GraphCompleteOptions, GraphCondition};
+use cuirass::memory::{GraphMemoryResource, MemoryResource};
+use cuirass::{Buffer, CaptureStatus, ErrorKind, Kernel, LaunchConfig, Program, ProgramOptions, Stream, launch};
+use cuirass_testkit as testkit;
+use graph_support::*;
+
+/// Conditional nodes came with CUDA 12.3, bodies beyond the first with 12.8.
+fn supported(version: u32) -> bool {
+    testkit::driver_version() >= version
+}
+
+/// A kernel of these: the function that they call is the driver's.
+fn kernel(name: &str) -> Kernel {
+    let source = "extern \"C\" __device__ void cudaGraphSetConditional(unsigned long long, unsigned);\n\
+                  extern \"C\" __global__ void set(unsigned long long c, unsigned v) { cudaGraphSetConditional(c, v); }\n\
+                  extern \"C\" __global__ void down(unsigned long long c, int* x) { cudaGraphSetConditional(c, --*x > 0); }";
+    let options = ProgramOptions::for_device(device()).unwrap();
+    Program::new(source, &options).unwrap().compile_to_cubin().unwrap().kernel(name).unwrap()
+}
+
+fn set(stream: &Stream, kernel: &Kernel, condition: &GraphCondition, value: u32) {
+    let config = LaunchConfig::linear(1, 1);
+    // SAFETY: [test] the condition is of the graph that the stream captures.
+    unsafe { launch(stream, &config, kernel, &[condition.into(), (&value).into()]).unwrap() };
+}
+
+/// Builds a body that adds a number.
+fn body(builder: &GraphBuilder, mode: CaptureMode, buffer: &Buffer, by: i32) {
+    assert!(builder.is_conditional_body());
+    assert_eq!(builder.definition().unwrap().nodes().unwrap(), []);
+    builder.begin_building(mode).unwrap();
+    launch_add(builder.stream(), add(), buffer, by).unwrap();
+    builder.end_building().unwrap();
+    assert_eq!(builder.complete(&GraphCompleteOptions::default()).unwrap_err().kind(), ErrorKind::State);
+}
+
+#[test]
+fn bodies_run_as_the_condition_says() {
+    let _alone = testkit::alone();
+    if !supported(12080) {
+        return;
+    }
+    let stream = stream();
+    let kernel = kernel("set");
+    for mode in MODES {
+        for value in 0..3 {
+            let buffer = numbers(16, &stream);
+            stream.synchronize().unwrap();
+            let before = census();
+            let builder = stream.create_graph_builder().unwrap();
+            builder.begin_building(mode).unwrap();
+            let condition = builder.create_condition(None).unwrap();
+            set(builder.stream(), &kernel, &condition, value);
+            let then = builder.if_then(&condition).unwrap();
+            body(&then, mode, &buffer, 1);
+            let (then2, otherwise) = builder.if_else(&condition).unwrap();
+            body(&then2, mode, &buffer, 10);
+            body(&otherwise, mode, &buffer, 20);
+            let cases = builder.switch(&condition, 2).unwrap();
+            cases.iter().zip([100, 200]).for_each(|(case, by)| body(case, mode, &buffer, by));
+            launch_add(builder.stream(), add(), &buffer, 1000).unwrap();
+            builder.end_building().unwrap();
+            let graph = complete(&builder);
+            drop((then, then2, otherwise, cases));
+            builder.close().unwrap();
+            graph.launch(&stream).unwrap();
+            graph.launch(&stream).unwrap();
+            let expected = [1020 + 100, 1011 + 200, 1011][value as usize];
+            assert_eq!(read(&buffer, &stream), [2 * expected; 16], "{mode:?}, {value}");
+            graph.close().unwrap();
+            stream.synchronize().unwrap();
+            assert_eq!(census(), before);
+        }
+    }
+}
+
+#[test]
+fn a_loop_runs_until_its_condition_is_zero() {
+    let _alone = testkit::alone();
+    if !supported(12030) {
+        return;
+    }
+    let stream = stream();
+    let (buffer, count) = (numbers(16, &stream), numbers(1, &stream));
+    count.copy_from_slice(&[5_i32], &stream).unwrap();
+    let down = kernel("down");
+    let builder = stream.create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Relaxed).unwrap();
+    let condition = builder.create_condition(Some(1)).unwrap();
+    let looped = builder.while_loop(&condition).unwrap();
+    looped.begin_building(CaptureMode::Relaxed).unwrap();
+    launch_add(looped.stream(), add(), &buffer, 3).unwrap();
+    // SAFETY: [test] the count is a number, and the condition is of this graph.
+    unsafe {
+        launch(looped.stream(), &LaunchConfig::linear(1, 1), &down, &[(&condition).into(), (&count).into()]).unwrap();
+    }
+    looped.end_building().unwrap();
+    builder.end_building().unwrap();
+    let graph = complete(&builder);
+    graph.launch(&stream).unwrap();
+    assert_eq!((read(&buffer, &stream), read(&count, &stream)), (vec![15; 16], vec![0]));
+    // The default is 1 again: the body runs once.
+    graph.launch(&stream).unwrap();
+    assert_eq!((read(&buffer, &stream), read(&count, &stream)), (vec![18; 16], vec![-1]));
+}
+
+#[test]
+fn what_a_body_cannot_have_is_refused_when_it_is_recorded() {
+    let _alone = testkit::alone();
+    if !supported(12030) {
+        return;
+    }
+    let memory = GraphMemoryResource::new(device()).unwrap();
+    let builder = device().create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Global).unwrap();
+    let condition = builder.create_condition(Some(1)).unwrap();
+    let then = builder.if_then(&condition).unwrap();
+    then.begin_building(CaptureMode::Global).unwrap();
+    let callback = then.callback(|| {}).unwrap_err();
+    let allocation = memory.allocate(64, then.stream()).unwrap_err();
+    for error in [callback, allocation] {
+        assert!(error.kind() == ErrorKind::State && error.to_string().contains("conditional"), "{error}");
+    }
+    let early = builder.end_building().unwrap_err();
+    assert!(early.kind() == ErrorKind::State && early.to_string().contains("end them first"), "{early}");
+    assert!(then.is_building().unwrap() && builder.is_building().unwrap(), "both captures go on");
+    then.end_building().unwrap();
+    builder.end_building().unwrap();
+}
+
+#[test]
+fn a_body_of_a_capture_that_failed_is_refused() {
+    let alone = testkit::alone();
+    if !supported(12030) {
+        return;
+    }
+    let builder = device().create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Relaxed).unwrap();
+    let condition = builder.create_condition(Some(1)).unwrap();
+    let (then, later) = (builder.if_then(&condition).unwrap(), builder.if_then(&condition).unwrap());
+    then.begin_building(CaptureMode::Relaxed).unwrap();
+    then.end_building().unwrap();
+    let definition = then.definition().unwrap();
+    builder.close().unwrap();
+    assert_eq!(later.begin_building(CaptureMode::Relaxed).unwrap_err().kind(), ErrorKind::State);
+    assert!(!definition.is_valid());
+    assert_eq!(definition.nodes().unwrap_err().kind(), ErrorKind::State);
+    drop((then, later, definition));
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+/// What is done with a body (`b`) and its parent (`p`) after one or both of them were invalidated.
+const ORDERS: [&str; 8] =
+    ["end-b end-p", "end-p end-b", "close-b close-p", "close-p close-b", "drop-b drop-p", "drop-p drop-b", "end-b drop-p", "drop-b end-p"];
+
+fn invalidated(which: &str, order: &str) {
+    let alone = testkit::alone();
+    let told = format!("{which}, {order}");
+    drop(stream());
+    let before = census();
+    let parent = device().create_graph_builder().unwrap();
+    parent.begin_building(CaptureMode::Relaxed).unwrap();
+    let condition = parent.create_condition(Some(1)).unwrap();
+    let body = parent.if_then(&condition).unwrap();
+    body.begin_building(CaptureMode::Relaxed).unwrap();
+    let (parent_stream, body_stream) = (parent.stream().clone(), body.stream().clone());
+    if which != "parent" {
+        assert_eq!(body.stream().synchronize().unwrap_err().code(), Some(900));
+    }
+    if which != "body" {
+        assert_eq!(parent.stream().synchronize().unwrap_err().code(), Some(900));
+    }
+    let mark = testkit::simulator::mark();
+    let (mut parent, mut body) = (Some(parent), Some(body));
+    let mut errors = Vec::new();
+    for step in order.split(' ') {
+        let (what, whose) = step.split_once('-').unwrap();
+        let builder = if whose == "b" { &mut body } else { &mut parent };
+        match what {
+            "end" => errors.extend(builder.as_ref().unwrap().end_building().err()),
+            "close" => errors.extend(builder.take().unwrap().close().err()),
+            _ => drop(builder.take()),
+        }
+    }
+    drop((parent, body));
+    let reports = alone.reports();
+    let bugs = testkit::simulator::reports_since(mark);
+    assert!(bugs.is_empty(), "{told}: {bugs:?}");
+    let driver = errors.iter().filter(|error| error.kind() == ErrorKind::Driver).count();
+    if which == "both" {
+        // Only the body is ended, once; the rest is left alone for good.
+        assert_eq!(driver + reports.len(), 1, "{told}: {errors:?} {reports:?}");
+        let all = format!("{errors:?}{reports:?}");
+        assert!(all.contains("leaked") && all.contains("cuStreamEndCapture"), "{told}: {all}");
+        assert_eq!(parent_stream.capture_status().unwrap(), CaptureStatus::Invalidated, "{told}");
+    } else {
+        assert!(driver + reports.len() >= 1, "{told}: {errors:?} {reports:?}");
+        for stream in [parent_stream, body_stream] {
+            assert_eq!(stream.capture_status().unwrap(), CaptureStatus::None, "{told}");
+            stream.synchronize().unwrap();
+            drop(stream);
+        }
+        cuirass::drain();
+        assert_eq!(census(), before, "{told}");
+    }
+}
+
+#[test]
+fn invalidated_bodies_and_parents_end_without_a_crash() {
+    const TEST: &str = "invalidated_bodies_and_parents_end_without_a_crash";
+    if let Some(case) = case() {
+        let (which, order) = case.split_once(' ').unwrap();
+        invalidated(which, order);
+        return;
+    }
+    if !supported(12030) {
+        return;
+    }
+    for which in ["body", "parent", "both"] {
+        for order in ORDERS {
+            in_fresh_process(TEST, &format!("{which} {order}"));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+"""Making driver calls fail, to test how a program behaves when they do.
+
+A fault lives in cuirass's own table of entry points: it works over a real driver and the simulated one alike, and costs
+nothing while there is none. It affects the calls that cuirass makes, not those of other libraries in the process::
+
+    with cuirass.testing.fail("cuMemAllocFromPoolAsync", nth=2, status="CUDA_ERROR_OUT_OF_MEMORY") as fault:
+        ...
+    assert fault.count == 1
+"""
+
+from collections import namedtuple
+from types import TracebackType
+
+from . import _cuirass
+from ._error import Status
+
+__all__ = ["Call", "fail", "known_calls", "record", "status"]
+
+Call = namedtuple("Call", ("name", "status", "arguments"))
+Call.__doc__ = "A driver call: its entry point, what it returned, its arguments as numbers."
+
+
+def status(name: str | int) -> Status:
+    """Return a status of the driver by CUDA's name or by its number.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name.
+    """
+    if not isinstance(name, str):
+        return Status(name, _cuirass._status_name(name))
+    for number in range(1000):
+        if _cuirass._status_name(number) == name:
+            return Status(number, name)
+    raise ValueError(f"{name!r} is no status of the driver")
+
+
+def known_calls() -> list[str]:
+    """Return the entry points that cuirass calls, of the driver and of the compiler."""
+    return _cuirass._known_calls()
+
+
+class fail:
+    """Makes calls of one entry point fail, in a ``with`` block.
+
+    Parameters
+    ----------
+    call : str
+        The entry point: ``cuStreamDestroy``, with or without its version.
+    nth : int
+        The first call that fails, counted from 1.
+    times : int, optional
+        How many fail from there on; ``None`` for all.
+    status : str or int
+        What they return.
+    done : bool
+        Whether the failing call is made all the same: a destroy may return an older error after having worked.
+    this_thread : bool
+        Whether only calls of the current thread are counted and fail.
+
+    Raises
+    ------
+    ValueError
+        If cuirass makes no such call, or there is no such status.
+    """
+
+    def __init__(
+        self,
+        call: str,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        status: str | int = "CUDA_ERROR_UNKNOWN",
+        done: bool = False,
+        this_thread: bool = False,
+    ) -> None:
+        self._call = call
+        self._nth = nth
+        self._times = times
+        self._status = int(globals()["status"](status))
+        self._done = done
+        self._this_thread = this_thread
+        self._fault: _cuirass._Fault | None = None
+        self._counts = (0, 0)
+
+    def __enter__(self) -> "fail":
+        if self._fault is not None:
+            raise RuntimeError("this fault is in place already")
+        self._fault = _cuirass._inject(
+            self._call,
+            nth=self._nth,
+            times=self._times,
+            status=self._status,
+            done=self._done,
+            this_thread=self._this_thread,
+        )
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            self._counts = fault.counts()
+            fault.remove()
+
+    @property
+    def count(self) -> int:
+        """How many calls have failed by it."""
+        return self._counts[0] if self._fault is None else self._fault.counts()[0]
+
+    @property
+    def seen(self) -> int:
+        """How many calls of the entry point were made."""
+        return self._counts[1] if self._fault is None else self._fault.counts()[1]
+
+
+class record:
+    """Records the calls that cuirass makes in a ``with`` block: ``calls`` has them, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._recording: _cuirass._Recording | None = None
+
+    def __enter__(self) -> "record":
+        self._recording = _cuirass._record()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            self.calls.extend(Call(*call) for call in recording.take())
+            recording.stop()
