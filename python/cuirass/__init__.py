@@ -13,6 +13,7 @@ from ._cuirass import (
     Device,
     DeviceMemoryResource,
     Event,
+    GraphMemoryResource,
     Kernel,
     LaunchConfig,
     LegacyPinnedMemoryResource,
@@ -28,6 +29,7 @@ from ._error import CUDAError, CUDAStickyError, CUDAWarning, NVRTCError, Status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import graph as graph
     from . import sim as sim
     from . import system as system
     from . import testing as testing
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 _OPTIONS = frozenset(
     ("ContextOptions", "DeviceMemoryResourceOptions", "EventOptions", "ProgramOptions", "StreamOptions")
 )
-_MODULES = frozenset(("sim", "system", "testing", "typing", "utils"))
+_MODULES = frozenset(("graph", "sim", "system", "testing", "typing", "utils"))
 
 __all__ = [
     "LEGACY_DEFAULT_STREAM",
@@ -61,6 +63,7 @@ __all__ = [
     "DeviceMemoryResourceOptions",
     "Event",
     "EventOptions",
+    "GraphMemoryResource",
     "Kernel",
     "LaunchConfig",
     "LegacyPinnedMemoryResource",

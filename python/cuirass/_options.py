@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ._cuirass import Stream
     from .typing import CompilerBackendType, ObjectCodeFormatType
 
 __all__ = [
     "ContextOptions",
     "DeviceMemoryResourceOptions",
     "EventOptions",
+    "GraphCompleteOptions",
+    "GraphDebugPrintOptions",
     "ProgramOptions",
     "StreamOptions",
 ]
@@ -273,6 +276,74 @@ class ProgramOptions:
         return [text.encode() for text in nvrtc_texts(self)]
 
 
+@dataclass(slots=True)
+class GraphCompleteOptions:
+    """How a graph is made executable.
+
+    Attributes
+    ----------
+    auto_free_on_launch : bool
+        Whether a launch first frees what the one before allocated and did not free.
+    upload_stream : Stream, optional
+        A stream on which it is uploaded to the device at once.
+    device_launch : bool
+        Whether kernels may launch it.
+    use_node_priority : bool
+        Whether its nodes have the priorities that they were captured with, instead of the launch stream's.
+    """
+
+    auto_free_on_launch: bool = False
+    upload_stream: "Stream | None" = None
+    device_launch: bool = False
+    use_node_priority: bool = False
+
+
+@dataclass(slots=True)
+class GraphDebugPrintOptions:
+    """What the driver's picture of a graph shows.
+
+    Attributes
+    ----------
+    verbose : bool
+        Everything.
+    runtime_types : bool
+        Types of the runtime interface instead of the driver's.
+    kernel_node_params, memcpy_node_params, memset_node_params, host_node_params, event_node_params : bool
+        Parameters of nodes of these kinds.
+    ext_semas_signal_node_params, ext_semas_wait_node_params : bool
+        Parameters of nodes that signal, and that wait for, an external semaphore.
+    kernel_node_attributes : bool
+        Attributes of kernel nodes.
+    handles : bool
+        Handles.
+    mem_alloc_node_params, mem_free_node_params, batch_mem_op_node_params : bool
+        Parameters of nodes of these kinds.
+    extra_topo_info : bool
+        More of the topology.
+    conditional_node_params : bool
+        Parameters of conditional nodes.
+    """
+
+    verbose: bool = False
+    runtime_types: bool = False
+    kernel_node_params: bool = False
+    memcpy_node_params: bool = False
+    memset_node_params: bool = False
+    host_node_params: bool = False
+    event_node_params: bool = False
+    ext_semas_signal_node_params: bool = False
+    ext_semas_wait_node_params: bool = False
+    kernel_node_attributes: bool = False
+    handles: bool = False
+    mem_alloc_node_params: bool = False
+    mem_free_node_params: bool = False
+    batch_mem_op_node_params: bool = False
+    extra_topo_info: bool = False
+    conditional_node_params: bool = False
+
+
+for _class in (GraphCompleteOptions, GraphDebugPrintOptions):
+    _class.__module__ = "cuirass.graph"
 for _class in (StreamOptions, EventOptions, ContextOptions, DeviceMemoryResourceOptions, ProgramOptions):
     _class.__module__ = "cuirass"
 del _class

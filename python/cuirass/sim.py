@@ -5,6 +5,7 @@ It is a shared library with the driver's interface. ``CUIRASS_DRIVER=sim`` choos
 """
 
 import json
+import os
 from typing import Any
 
 from . import _cuirass
@@ -35,14 +36,14 @@ def use(path: str | None = None) -> None:
     Parameters
     ----------
     path : str, optional
-        The simulator's library; without it, this package's own.
+        The simulator's library; without it, what ``CUIRASS_SIM_LIBRARY`` names, else this package's own.
 
     Raises
     ------
     RuntimeError
         If another driver is loaded already, or this package has no simulator.
     """
-    path = path or library()
+    path = path or os.environ.get("CUIRASS_SIM_LIBRARY") or library()
     if path is None:
         raise RuntimeError("this package was built without the simulator: give its path")
     _cuirass._sim_use(path)

@@ -112,3 +112,28 @@ builtins.stream = stream
     )
     assert result.stdout == "int True\n", result.stderr
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_forked_child_ends_quietly():
+    """Releases of what is the parent's do nothing and report nothing."""
+    source = EVERYTHING.replace('"too late"', '"too early"') + """
+import os
+stream.sync()
+if os.fork() == 0:
+    del event, other, context, pooled, pool, kernel, code
+    default.close(stream); stream.close(); buffer.close()
+    view.release(); pinned.close()
+    try:
+        device.create_stream()
+    except cuirass.CUDAError as error:
+        assert "spawn" in str(error)
+    else:
+        raise SystemExit("no error")
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+buffer.fill(0, stream=stream)
+stream.sync()
+"""
+    result = child(source, KERNELS)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""

@@ -12,6 +12,8 @@ from cuirass import CUDAError, CUDAStickyError, EventOptions, LaunchConfig, test
 from .conftest import KERNELS, is_sim
 
 STATUSES = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_UNKNOWN")
+# What says something rather than fails: an attribute that this driver does not know.
+ANSWERS = {("cuDeviceGetAttribute", "CUDA_ERROR_INVALID_VALUE")}
 TIMED = EventOptions(timing_enabled=True)
 
 
@@ -67,7 +69,6 @@ OPERATIONS = {
     "kernel attribute": lambda w: w.kernel.attributes[0].num_regs,
     "occupancy": lambda w: w.kernel.occupancy.max_active_blocks_per_multiprocessor(32, 0),
     "pool attribute": lambda w: w.device.memory_resource.attributes.used_mem_current,
-    "default stream's device": lambda w: w.device.default_stream.device,
     "enter and leave": lambda w: w.device.__enter__().__exit__(None, None, None),
 }  # fmt: skip
 
@@ -141,6 +142,8 @@ def test_an_operation_with_each_call_failing(code, name, where, reports):
     assert calls or name == "priority"
     for index, call in enumerate(calls):
         for status in STATUSES:
+            if (call.name, status) in ANSWERS:
+                continue
             check_one(world, operation, where, calls, index, call, status)
     assert reports == []
 
@@ -164,14 +167,17 @@ def check_one(world, operation, where, calls, index, call, status):
         assert (caught.call, caught.status.name) == (call.name, status)
         assert str(caught).startswith(status)
         assert isinstance(caught, CUDAStickyError) == (status == "CUDA_ERROR_LAUNCH_FAILED")
+        if call.name == "cuEventDestroy_v2":
+            assert any("the wait itself was submitted" in note for note in caught.__notes__)
         after = current()
         if after != context:
             assert call.name == "cuCtxSetCurrent"
-            assert any("could not be restored" in note for note in caught.__notes__) or "leave" in str(operation)
+            assert any("could not be restored" in note for note in caught.__notes__)
         return None
 
     where(failing)
-    assert counts() == before
+    if "Destroy" not in call.name:
+        assert counts() == before
     # What was there before still works.
     where(lambda: operation(world))
     world.stream.sync()
@@ -280,11 +286,10 @@ def test_what_was_created_is_undone_when_the_context_cannot_be_restored(code):
 
 def test_leaving_a_device_fails_while_an_exception_passes(device):
     def work():
-        with pytest.raises(KeyError) as caught:
-            with device:
-                fault = testing.fail("cuCtxSetCurrent")
-                fault.__enter__()
-                raise KeyError("mine")
+        with pytest.raises(KeyError) as caught, device:
+            fault = testing.fail("cuCtxSetCurrent")
+            fault.__enter__()
+            raise KeyError("mine")
         fault.__exit__(None, None, None)
         assert any("could not be restored after this failure" in note for note in caught.value.__notes__)
         with testing.fail("cuCtxSetCurrent", nth=2), pytest.raises(CUDAError, match="cuCtxSetCurrent"), device:
@@ -312,15 +317,14 @@ def test_a_compiler_call_that_fails():
     calls = [call.name for call in recording.calls]
     assert "nvrtcCompileProgram" in calls
     for name in sorted(set(calls)):
-        with testing.fail(name, status=5):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                try:
-                    cuirass.Program(KERNELS, "c++", options).compile("cubin", name_expressions=("twice<int>",))
-                    gc.collect()
-                    raised = None
-                except cuirass.NVRTCError as error:
-                    raised = error
+        with testing.fail(name, status=5), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                cuirass.Program(KERNELS, "c++", options).compile("cubin", name_expressions=("twice<int>",))
+                gc.collect()
+                raised = None
+            except cuirass.NVRTCError as error:
+                raised = error
         # Raised, or reported where a program is released: once, and never both.
         if raised is not None:
             assert (raised.call, int(raised.status)) == (name, 5)

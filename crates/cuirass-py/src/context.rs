@@ -1,6 +1,6 @@
 //! `Context`: which one is current is the driver's to say; this is a share of one.
 
-use crate::error::{ask, closed, not_constructed, run};
+use crate::error::{ask, close, closed, not_constructed, run};
 use crate::handle;
 use crate::options;
 use crate::slot::{Closed, Share, Slot, Use};
@@ -94,7 +94,7 @@ impl Context {
             return Err(PyRuntimeError::new_err("this context is current on this thread: make another current first"));
         }
         match self.slot.close() {
-            Closed::Taken(context) => run(py, || context.close()),
+            Closed::Taken(context) => close(py, || context.close()),
             Closed::InUse | Closed::Before => Ok(()),
         }
     }

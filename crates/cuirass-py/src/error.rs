@@ -19,6 +19,15 @@ pub fn ask<T>(py: Python<'_>, operation: impl FnOnce() -> cuirass::Result<T>) ->
     finish(py, catch_unwind(AssertUnwindSafe(operation)))
 }
 
+/// Closes something, with the interpreter released. In a forked child there is nothing to close: the handle is the
+/// parent's.
+pub fn close(py: Python<'_>, operation: impl FnOnce() -> cuirass::Result<()> + Send) -> PyResult<()> {
+    run(py, || match operation() {
+        Err(error) if error.kind() == ErrorKind::Forked => Ok(()),
+        result => result,
+    })
+}
+
 #[inline]
 fn finish<T>(py: Python<'_>, result: std::thread::Result<cuirass::Result<T>>) -> PyResult<T> {
     match result {

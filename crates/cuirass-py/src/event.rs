@@ -2,7 +2,7 @@
 
 use crate::context::{Context, not_yet, same};
 use crate::device::Device;
-use crate::error::{ask, closed, not_constructed, raised, run};
+use crate::error::{ask, close, closed, not_constructed, raised, run};
 use crate::handle;
 use crate::slot::{Closed, Slot, Use};
 use pyo3::exceptions::PyRuntimeError;
@@ -59,7 +59,7 @@ impl Event {
     ///     If the event was destroyed here and the driver refused; it is spent all the same.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.slot.close() {
-            Closed::Taken(event) => ask(py, || event.close()),
+            Closed::Taken(event) => close(py, || event.close()),
             Closed::InUse | Closed::Before => Ok(()),
         }
     }

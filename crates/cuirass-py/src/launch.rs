@@ -4,6 +4,7 @@
 use crate::argument::{Parameter, Value, value_of};
 use crate::config::LaunchConfig;
 use crate::error::{ask, run};
+use crate::graph::keep;
 use crate::kernel::Kernel;
 use crate::stream;
 use cuirass::Argument;
@@ -72,7 +73,8 @@ pub fn launch(
         Err(_other) => return Err(not_a("config", "LaunchConfig", config)),
     };
     let Ok(kernel) = kernel.cast::<Kernel>() else { return Err(not_a("kernel", "Kernel", kernel)) };
-    let kernel = kernel.get().kernel();
+    let object = kernel;
+    let kernel = object.get().kernel();
     let sizes = ask(py, || kernel.parameters_on(&stream))?;
     let mut values: SmallVec<[Value; 16]> = SmallVec::new();
     for (index, object) in kernel_args.iter_borrowed().enumerate() {
@@ -83,7 +85,8 @@ pub fn launch(
     let stream: &cuirass::Stream = &stream;
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
-    run(py, move || unsafe { cuirass::launch(stream, &config, kernel, arguments.all()) })
+    run(py, move || unsafe { cuirass::launch(stream, &config, kernel, arguments.all()) })?;
+    keep::launched(stream, object, kernel_args)
 }
 
 #[cold]

@@ -11,6 +11,7 @@ mod context;
 mod device;
 mod error;
 mod event;
+mod graph;
 mod handle;
 mod kernel;
 mod launch;
@@ -42,6 +43,9 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<config::LaunchConfig>()?;
     module.add_class::<memory::buffer::Buffer>()?;
     memory::buffer::install_finalizer(py)?;
+    module.add_class::<memory::graph::GraphMemoryResource>()?;
+    module.add_class::<memory::graph::GraphMemoryResourceAttributes>()?;
+    graph::add(module)?;
     module.add_class::<memory::pinned::LegacyPinnedMemoryResource>()?;
     module.add_class::<memory::pool::DeviceMemoryResource>()?;
     module.add_class::<memory::pool::MemPoolAttributes>()?;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use cuirass::Report;
+use cuirass_fault::{Absence, Cause};
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyModule};
 use std::ffi::CString;
@@ -22,6 +23,7 @@ pub fn python_is_usable() -> bool {
 pub fn _at_exit(py: Python<'_>) {
     py.detach(cuirass::report_left_at_exit);
     CLOSED.store(true, Ordering::Release);
+    crate::graph::callback::wait_for_running(py);
 }
 
 /// Installs the reporter and the exit hook.
@@ -34,6 +36,10 @@ pub fn install(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// May run user code: warning filters, `showwarning`, `sys.unraisablehook`.
 fn report(report: &Report) {
+    // In a forked child a release has nothing to give back: the handle is the parent's.
+    if matches!(report.facts().cause, Cause::Absent(Absence::Forked)) {
+        return;
+    }
     let text = report.to_string();
     if python_is_usable() && Python::try_attach(|py| warn(py, &text)).is_some() {
         return;

@@ -3,8 +3,9 @@
 
 use crate::context::{Context, same};
 use crate::device::Device;
-use crate::error::{ask, closed, not_constructed, run};
+use crate::error::{ask, close, closed, not_constructed, run};
 use crate::event::Event;
+use crate::graph::builder::GraphBuilder;
 use crate::handle;
 use crate::options;
 use crate::slot::{Closed, Slot, Use};
@@ -76,7 +77,10 @@ impl Deref for Argument<'_> {
 pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
     match object.cast::<Stream>() {
         Ok(stream) => Ok(Argument::Ours(stream.get().enter()?)),
-        Err(_other) => foreign(object).map(|foreign| Argument::Foreign(foreign.stream)),
+        Err(_other) => match object.cast::<GraphBuilder>() {
+            Ok(builder) => Ok(Argument::Foreign(builder.get().as_stream()?)),
+            Err(_other) => foreign(object).map(|foreign| Argument::Foreign(foreign.stream)),
+        },
     }
 }
 
@@ -141,8 +145,13 @@ impl Stream {
         if self.raw <= 2 {
             return Ok(());
         }
+        if self.slot.enter().is_some_and(|stream| cuirass::graph::is_captured(&stream)) {
+            return Err(PyRuntimeError::new_err(
+                "the stream is being captured by a graph builder: end or close that first",
+            ));
+        }
         match self.slot.close() {
-            Closed::Taken(stream) => run(py, || stream.close()),
+            Closed::Taken(stream) => close(py, || stream.close()),
             Closed::InUse | Closed::Before => Ok(()),
         }
     }
@@ -277,6 +286,12 @@ impl Stream {
     fn context(&self, py: Python<'_>) -> PyResult<Context> {
         let stream = self.enter()?;
         Ok(Context::of(ask(py, || stream.context())?))
+    }
+
+    /// A graph builder that captures this stream.
+    fn create_graph_builder(&self, py: Python<'_>) -> PyResult<GraphBuilder> {
+        let stream = self.enter()?;
+        Ok(GraphBuilder::of(run(py, || stream.create_graph_builder())?))
     }
 
     /// A stream of another library's, by its handle. It is not destroyed here, and must outlive this object.

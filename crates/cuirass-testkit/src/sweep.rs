@@ -9,6 +9,7 @@ use crate::raw::{self, capture_mode, current, set_capture_mode, set_current};
 use crate::simulator;
 use cuirass_fault::{Error, Library, Report, set_reporter};
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,6 +71,8 @@ pub struct Sweep {
     pub(crate) world: World,
     extent: Extent,
     reports: Arc<Mutex<Vec<Reported>>>,
+    /// Whether a run has spoilt the process for those after it.
+    lost: Cell<bool>,
     /// Told before each run what it is, so that a run that ends the process can be named.
     pub(crate) announce: Box<dyn Fn(&str)>,
     /// What it did.
@@ -89,11 +92,15 @@ impl Sweep {
         };
         drop(set_reporter(Some(Arc::new(collect))));
         let (totals, violations) = (Totals::default(), Vec::new());
-        Sweep { instrument, world, extent, reports, announce, totals, violations }
+        let lost = Cell::new(false);
+        Sweep { instrument, world, extent, reports, lost, announce, totals, violations }
     }
 
-    /// Sweeps one operation.
+    /// Sweeps one operation; none after one that has spoilt the process, which is a violation of that one.
     pub fn operation(&mut self, operation: &Operation) {
+        if self.lost.get() {
+            return;
+        }
         self.totals.operations += 1;
         for caller in &operation.callers {
             self.for_caller(operation, *caller);
@@ -174,6 +181,9 @@ impl Sweep {
 
     /// One run, judged. `None`: the objects that it needs could not be made.
     fn run(&mut self, operation: &Operation, caller: Caller, plan: &[Planned], calls: &[Seen]) -> Option<Vec<Seen>> {
+        if self.lost.get() {
+            return None;
+        }
         let described = describe(operation, caller, plan, calls);
         (self.announce)(&described);
         let order = (plan.len(), plan.first().map_or(0, |planned| planned.at));
@@ -286,12 +296,14 @@ impl Sweep {
         let mut captures = self.left_since(&at_rest);
         captures.retain(|(kind, _), _| *kind == "capture");
         self.put_away(&captures, &mut kept);
-        self.rest()?;
+        let unrest = self.rest().err();
         let mut left = self.left_since(&at_rest);
         misused.extend(simulator::bugs_since(mark));
         self.put_away(&left, &mut kept);
         left.extend(captures);
-        self.rest()?;
+        let unrest = unrest.or(self.rest().err());
+        self.lost.set(unrest.is_some());
+        let follow_up = follow_up.or(unrest);
         let census = census.zip(simulator::census());
         let new = new_in(&after, &before);
         let current = now;

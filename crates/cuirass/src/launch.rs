@@ -113,7 +113,12 @@ impl<'a> Argument<'a> {
 impl<'a, T: KernelParameter> From<&'a T> for Argument<'a> {
     #[inline]
     fn from(value: &'a T) -> Argument<'a> {
-        Argument { address: std::ptr::from_ref(value).cast(), bytes: size_of::<T>(), buffer: None, borrowed: PhantomData }
+        Argument {
+            address: std::ptr::from_ref(value).cast(),
+            bytes: size_of::<T>(),
+            buffer: None,
+            borrowed: PhantomData,
+        }
     }
 }
 
@@ -182,11 +187,12 @@ unsafe fn launch_inner(
     };
     let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr() };
     // SAFETY: [launch-arguments] the caller's promise; the addresses and attributes live until the call returns.
-    unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) }?;
+    let launched = unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) };
+    // Whatever the answer: the node may be there even where the call returns an error.
     if recording::any() {
         attach(stream, kernel, arguments);
     }
-    Ok(())
+    launched
 }
 
 /// A graph that captured a launch holds the kernel, and the memory whose addresses it was given.

@@ -383,7 +383,10 @@ fn pictures() {
     builder.end_building().unwrap();
     let definition = builder.definition().unwrap();
     let dot = definition.to_dot().unwrap();
-    assert!(dot.starts_with("digraph") && dot.contains("add") && dot.contains("->") && dot.contains("cluster"), "{dot}");
+    assert!(
+        dot.starts_with("digraph") && dot.contains("add") && dot.contains("->") && dot.contains("cluster"),
+        "{dot}"
+    );
     let svg = definition.to_svg().unwrap();
     assert!(svg.contains("<svg") && svg.contains("host callback"), "{svg}");
     if let Some(path) = std::env::var_os("CUIRASS_TEST_PICTURE") {

@@ -155,8 +155,16 @@ fn a_body_of_a_capture_that_failed_is_refused() {
 }
 
 /// What is done with a body (`b`) and its parent (`p`) after one or both of them were invalidated.
-const ORDERS: [&str; 8] =
-    ["end-b end-p", "end-p end-b", "close-b close-p", "close-p close-b", "drop-b drop-p", "drop-p drop-b", "end-b drop-p", "drop-b end-p"];
+const ORDERS: [&str; 8] = [
+    "end-b end-p",
+    "end-p end-b",
+    "close-b close-p",
+    "close-p close-b",
+    "drop-b drop-p",
+    "drop-p drop-b",
+    "end-b drop-p",
+    "drop-b end-p",
+];
 
 fn invalidated(which: &str, order: &str) {
     let alone = testkit::alone();

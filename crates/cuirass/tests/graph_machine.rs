@@ -173,8 +173,7 @@ impl Model {
         let forbids = |capture: &Capture| {
             capture.mode == CaptureMode::Global || capture.mode == CaptureMode::ThreadLocal && capture.on == on
         };
-        let ids: Vec<usize> =
-            self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(id, _)| *id).collect();
+        let ids: Vec<usize> = self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(id, _)| *id).collect();
         ids.iter().for_each(|id| self.spoil(*id));
         if ids.is_empty() { Answer::Done } else { Answer::Code(900) }
     }
@@ -486,7 +485,12 @@ fn sequence(alone: &testkit::Alone, there: &mpsc::Sender<Job>, seed: u64, tally:
     device().synchronize().unwrap();
     drop(world);
     cuirass::drain();
-    assert_eq!((alone.reports(), cuirass::pending_releases()), (Vec::new(), 0), "seed {seed}\n  {}", story.join("\n  "));
+    assert_eq!(
+        (alone.reports(), cuirass::pending_releases()),
+        (Vec::new(), 0),
+        "seed {seed}\n  {}",
+        story.join("\n  ")
+    );
     if before.is_some() {
         assert_eq!(census(), before, "seed {seed}\n  {}", story.join("\n  "));
     }
@@ -496,7 +500,8 @@ fn sequence(alone: &testkit::Alone, there: &mpsc::Sender<Job>, seed: u64, tally:
 fn random_sequences_agree_with_the_model() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let default = if std::env::var_os("CUIRASS_SOAK").is_some() { 100_000 } else { 20_000 };
-    let (count, first) = (number("CUIRASS_GRAPH_SEQUENCES").unwrap_or(default), number("CUIRASS_GRAPH_SEED").unwrap_or(0));
+    let (count, first) =
+        (number("CUIRASS_GRAPH_SEQUENCES").unwrap_or(default), number("CUIRASS_GRAPH_SEED").unwrap_or(0));
     let alone = testkit::alone();
     drop((stream(), pool()));
     let mut tally = Tally::new();

@@ -316,7 +316,9 @@ fn forks_that_are_left_fail_the_capture_once() {
 fn a_join_that_fails_partway_closes_the_forks_that_it_did_not_join() {
     let _alone = testkit::alone();
     for mode in MODES {
-        for (call, steps) in [("cuEventCreate", 3), ("cuEventRecord", 3), ("cuStreamWaitEvent", 3), ("cuEventDestroy", 3)] {
+        for (call, steps) in
+            [("cuEventCreate", 3), ("cuEventRecord", 3), ("cuStreamWaitEvent", 3), ("cuEventDestroy", 3)]
+        {
             for step in 1..=steps {
                 for manner in [Manner::Refused, Manner::Done] {
                     let told = format!("{}, {call} {step} {manner:?}", mode.name());
@@ -458,7 +460,11 @@ fn look_ups_and_releases_leave_the_captures_of_builders_alone() {
         drop(doomed);
         cuirass::drain();
     };
-    if thread == "other" { on_another_thread(work) } else { work() }
+    if thread == "other" {
+        on_another_thread(work)
+    } else {
+        work()
+    }
     assert!(builder.is_building().unwrap());
     // Explicit actions get the driver's answer, and the note names the mode.
     if mode != CaptureMode::Relaxed {

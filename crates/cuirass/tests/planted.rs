@@ -1,5 +1,6 @@
 //! The gauntlet finds what it is there for: six mistakes, each planted in a copy of the sources, each found with a
 //! message that names it. `make gauntlet` runs this; it compiles the crate once for each, which takes a minute.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass_testkit::calls::repository;
 use std::fs;
@@ -151,10 +152,16 @@ fn copy_of_the_sources(folder: &Path) -> PathBuf {
     to
 }
 
-/// Copies a file or a folder; what is there already and the same is left alone, so that it is not compiled again.
+/// Makes a file or a folder the same as another. What is so already is left alone, so that it is not compiled again.
 fn copy(from: &Path, to: &Path) {
     if from.is_dir() {
         fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(to).unwrap() {
+            let there = entry.unwrap().path();
+            if !from.join(there.file_name().unwrap()).exists() {
+                if there.is_dir() { fs::remove_dir_all(there).unwrap() } else { fs::remove_file(there).unwrap() }
+            }
+        }
         for entry in fs::read_dir(from).unwrap() {
             let entry = entry.unwrap();
             copy(&entry.path(), &to.join(entry.file_name()));

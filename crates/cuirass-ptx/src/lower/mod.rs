@@ -5,6 +5,7 @@ mod asynchronous;
 mod control;
 mod function;
 mod memory;
+mod moves;
 mod operand;
 mod sync;
 

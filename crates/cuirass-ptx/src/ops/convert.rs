@@ -98,7 +98,7 @@ macro_rules! from_float_rows {
         const FLAGS: u32 = ROUND | INTEGRAL | FTZ | SAT;
         macro_rules! pair {
             ($d:literal, $dt:ty, $du:ty, $D:literal, $signed:literal,
-                             $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
+                                         $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
                 t.flag_row(
                     concat!("cvt.", $d, ".", $s),
                     concat!($D, $S),

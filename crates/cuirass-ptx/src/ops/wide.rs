@@ -6,6 +6,7 @@ use super::convert::from_float_rows;
 use super::float::float_rows;
 use super::half::half_rows;
 use super::int::int_rows;
+use super::math::approximate_rows;
 
 /// The hot rows for this processor.
 pub(crate) fn rows(t: &mut Table) {
@@ -15,6 +16,7 @@ pub(crate) fn rows(t: &mut Table) {
         compare_rows!(t);
         half_rows!(t);
         from_float_rows!(t);
+        approximate_rows!(t);
     }
 }
 
@@ -27,4 +29,5 @@ pub(crate) fn rows_avx2(t: &mut Table) {
     compare_rows!(t);
     half_rows!(t);
     from_float_rows!(t);
+    approximate_rows!(t);
 }

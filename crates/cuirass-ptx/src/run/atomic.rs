@@ -5,8 +5,8 @@ use super::memory::{Place, addresses, lanes, place, read_lane, set, value, write
 use super::trap::{Trap, TrapCode};
 use super::warp::Warp;
 use crate::ast::Ty;
-use crate::code::{Atom, AtomOp, MemSpace, SHARED_BASE};
-use crate::frame::LANES;
+use crate::code::{Atom, AtomOp, MemSpace, SHARED_BASE, SHARED_START};
+use crate::frame::{Frame, LANES};
 use crate::ops::half::{atomic_add, atomic_pick};
 
 /// What an operation makes of the old value.
@@ -128,13 +128,39 @@ fn add_integers(
     Some(())
 }
 
+/// The same for 32-bit words of shared memory, which only this worker sees.
+fn add_shared(shared: &mut [u8], frame: &mut Frame, atom: &Atom, m: u32, at: &[u64; LANES]) -> Option<()> {
+    let [a] = atom.a.as_slice() else { return None };
+    let integer = matches!(atom.ty, Ty::U32 | Ty::S32);
+    if atom.op != AtomOp::Add || !integer || atom.address.space != MemSpace::Shared {
+        return None;
+    }
+    let offset = |i: usize| at[i].wrapping_sub(SHARED_START) as usize;
+    let fits = |i: usize| at[i] & 3 == 0 && offset(i).checked_add(4).is_some_and(|end| end <= shared.len());
+    if !lanes(m).all(fits) {
+        return None;
+    }
+    for lane in lanes(m) {
+        let word = shared.get_mut(offset(lane)..offset(lane) + 4)?;
+        let old = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        let new = old.wrapping_add(value(frame, *a, lane) as u32);
+        word.copy_from_slice(&new.to_le_bytes());
+        if let Some(dest) = atom.dest.first() {
+            set(frame, *dest, lane, old.into());
+        }
+    }
+    Some(())
+}
+
 /// An atomic or reduction of a warp.
 pub(crate) fn run(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, atom: &Atom, m: u32) -> Result<(), Trap> {
     env.view.refresh();
     let at = addresses(&warp.frames[index], &atom.address);
     let bytes = atom.ty.bytes();
     let size = u64::from(bytes) * atom.a.len() as u64;
-    if add_integers(env, warp, index, atom, m, &at).is_some() {
+    let done = add_integers(env, warp, index, atom, m, &at).is_some()
+        || add_shared(env.shared, &mut warp.frames[index], atom, m, &at).is_some();
+    if done {
         return Ok(());
     }
     for lane in lanes(m) {

@@ -27,22 +27,28 @@ impl Device {
             py,
             Device { device, has_chosen: AtomicBool::new(false), chosen: Mutex::new(None), resource: Mutex::new(None) },
         )?;
-        CACHED.with_borrow_mut(|cached| {
-            let index = usize::try_from(device.ordinal()).unwrap_or(0);
+        let index = usize::try_from(device.ordinal()).unwrap_or(0);
+        let kept = CACHED.try_with(|cached| {
+            let mut cached = cached.try_borrow_mut().ok()?;
             if cached.len() <= index {
                 cached.resize_with(index + 1, || None);
             }
-            if let Some(slot) = cached.get_mut(index) {
-                *slot = Some(made.clone_ref(py));
-            }
+            cached.get_mut(index)?.replace(made.clone_ref(py))
         });
+        // Nothing was kept before, or the thread is ending and keeps nothing any more.
+        drop(kept);
         Ok(made)
     }
 
     #[inline]
     pub(super) fn known(py: Python<'_>, ordinal: i32) -> Option<Py<Device>> {
         let index = usize::try_from(ordinal).ok()?;
-        CACHED.with_borrow(|cached| cached.get(index)?.as_ref().map(|device| device.clone_ref(py)))
+        // A thread that is ending may have let go of its objects already.
+        let known = CACHED.try_with(|cached| {
+            let cached = cached.try_borrow().ok()?;
+            cached.get(index)?.as_ref().map(|device| device.clone_ref(py))
+        });
+        known.ok().flatten()
     }
 
     /// The device.

@@ -3,6 +3,7 @@
 use crate::context::{self, Context};
 use crate::error::{ask, attach_note, run};
 use crate::event::Event;
+use crate::graph::builder::GraphBuilder;
 use crate::memory;
 use crate::options;
 use crate::properties::DeviceProperties;
@@ -280,6 +281,21 @@ impl Device {
         let options = options::event(options)?;
         let context = self.working_context(py)?;
         Ok(Event::of(ask(py, || cuirass::Event::create(&context, &options))?))
+    }
+
+    /// A graph builder with a stream of its own.
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     What the driver answers; nothing is left created.
+    fn create_graph_builder(&self, py: Python<'_>) -> PyResult<GraphBuilder> {
+        let context = self.working_context(py)?;
+        let builder = run(py, || {
+            let stream = cuirass::Stream::create(&context, &cuirass::StreamOptions::default())?;
+            stream.create_graph_builder()
+        })?;
+        Ok(GraphBuilder::of(builder))
     }
 
     /// Memory from this device's memory resource, usable in the stream's order.

@@ -3,7 +3,8 @@
 
 use crate::context::not_yet;
 use crate::device;
-use crate::error::{closed, not_constructed, run};
+use crate::error::{self, closed, not_constructed, run};
+use crate::graph::keep;
 use crate::memory::copy;
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after};
@@ -107,7 +108,7 @@ impl Buffer {
     fn close(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = stream.map(stream::argument).transpose()?;
         match self.slot.close() {
-            Closed::Taken(Memory::Ours(buffer)) => run(py, || match &stream {
+            Closed::Taken(Memory::Ours(buffer)) => error::close(py, || match &stream {
                 None => buffer.close(),
                 Some(stream) if buffer.deallocation_stream().is_some() => buffer.close_on(stream),
                 Some(stream) => close_after(buffer, stream),
@@ -185,36 +186,43 @@ impl Buffer {
     ///     The target.
     #[pyo3(signature = (dst=None, *, stream, options=None))]
     fn copy_to<'py>(
-        &self,
+        slf: &Bound<'py, Buffer>,
         py: Python<'py>,
         dst: Option<&Bound<'py, PyAny>>,
         stream: &Bound<'py, PyAny>,
         options: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         no_copy_options(options)?;
-        let source = self.enter()?;
-        let target = match (dst, &self.resource) {
+        let source = slf.get().enter()?;
+        let target = match (dst, &slf.get().resource) {
             (Some(dst), _) => dst.clone(),
-            (None, Some(resource)) => allocate(py, resource.bind(py), self.bytes.into_pyobject(py)?.as_any(), stream)?,
+            (None, Some(resource)) => {
+                allocate(py, resource.bind(py), slf.get().bytes.into_pyobject(py)?.as_any(), stream)?
+            }
             (None, None) => return Err(PyValueError::new_err("dst must be given: this buffer has no memory resource")),
         };
         let stream = stream::argument(stream)?;
-        copy::copy(py, argument(&target, "dst")?.enter()?.buffer(), source.buffer(), &stream)?;
+        let to = argument(&target, "dst")?;
+        copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream)?;
+        keep::buffer(&stream, slf)?;
+        keep::buffer(&stream, to)?;
         Ok(target)
     }
 
     /// Copies all of another buffer of the same size into this one, in the stream's order (``cuMemcpyAsync``).
     #[pyo3(signature = (src, *, stream, options=None))]
     fn copy_from(
-        &self,
+        slf: &Bound<'_, Buffer>,
         py: Python<'_>,
         src: &Bound<'_, PyAny>,
         stream: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         no_copy_options(options)?;
-        let (target, source, stream) = (self.enter()?, argument(src, "src")?.enter()?, stream::argument(stream)?);
-        copy::copy(py, target.buffer(), source.buffer(), &stream)
+        let (from, stream) = (argument(src, "src")?, stream::argument(stream)?);
+        copy::copy(py, slf.get().enter()?.buffer(), from.get().enter()?.buffer(), &stream)?;
+        keep::buffer(&stream, slf)?;
+        keep::buffer(&stream, from)
     }
 
     /// Fills it with a pattern, in the stream's order (``cuMemsetD8Async`` and its like).
@@ -233,9 +241,15 @@ impl Buffer {
     /// ValueError
     ///     If the pattern has another length, or the size is no multiple of it.
     #[pyo3(signature = (value, *, stream))]
-    fn fill(&self, py: Python<'_>, value: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (memory, stream) = (self.enter()?, stream::argument(stream)?);
-        copy::fill(py, memory.buffer(), value, &stream)
+    fn fill(
+        slf: &Bound<'_, Buffer>,
+        py: Python<'_>,
+        value: &Bound<'_, PyAny>,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let stream = stream::argument(stream)?;
+        copy::fill(py, slf.get().enter()?.buffer(), value, &stream)?;
+        keep::buffer(&stream, slf)
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
@@ -377,9 +391,9 @@ fn no_copy_options(options: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     }
 }
 
-fn argument<'a>(object: &'a Bound<'_, PyAny>, name: &str) -> PyResult<&'a Buffer> {
+fn argument<'a, 'py>(object: &'a Bound<'py, PyAny>, name: &str) -> PyResult<&'a Bound<'py, Buffer>> {
     match object.cast::<Buffer>() {
-        Ok(buffer) => Ok(buffer.get()),
+        Ok(buffer) => Ok(buffer),
         Err(_other) => {
             let kind = object.get_type().name()?;
             Err(PyTypeError::new_err(format!("{name} must be a Buffer, not {kind}")))

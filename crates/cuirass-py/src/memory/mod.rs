@@ -2,6 +2,7 @@
 
 pub mod buffer;
 pub mod copy;
+pub mod graph;
 pub mod pinned;
 pub mod pool;
 pub mod resource;
@@ -9,3 +10,4 @@ pub mod share;
 pub mod user;
 
 pub use buffer::Buffer;
+pub use copy::bytes_of;

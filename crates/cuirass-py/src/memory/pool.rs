@@ -1,7 +1,7 @@
 //! `DeviceMemoryResource`: the memory of a device's pool.
 
 use crate::device;
-use crate::error::{ask, not_constructed, run};
+use crate::error::{ask, close, not_constructed, run};
 use crate::handle;
 use crate::memory::buffer::Buffer;
 use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_of, through_override};
@@ -143,7 +143,7 @@ impl DeviceMemoryResource {
     ///     If the pool was destroyed here and the driver refused.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.slot.close() {
-            Closed::Taken(pool) => run(py, || pool.close()),
+            Closed::Taken(pool) => close(py, || pool.close()),
             Closed::InUse | Closed::Before => Ok(()),
         }
     }

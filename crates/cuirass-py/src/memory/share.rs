@@ -117,6 +117,25 @@ impl Buffer {
         if self.slot.is_closed() { Err(closed("buffer")) } else { Ok(&self.address) }
     }
 
+    /// A use of the memory that ends with [`leave`](Buffer::leave).
+    pub fn enter_until_left(&self) -> PyResult<()> {
+        if self.slot.enter_until_left() { Ok(()) } else { Err(closed("buffer")) }
+    }
+
+    /// Ends such a use.
+    pub fn leave(&self) {
+        self.slot.leave();
+    }
+
+    /// Has the graph that a stream is being captured into keep memory that the Rust buffer gives back; false for memory
+    /// that only this object keeps.
+    pub fn keep_own_memory(&self, stream: &cuirass::Stream) -> PyResult<bool> {
+        match &*self.enter()? {
+            Memory::Ours(buffer) => Ok(cuirass::graph::keep_memory(stream, buffer)),
+            Memory::Owners(..) | Memory::Users(..) => Ok(false),
+        }
+    }
+
     #[inline]
     pub(super) fn enter(&self) -> PyResult<Use<'_, Memory>> {
         self.slot.enter().ok_or_else(|| closed("buffer"))

@@ -88,7 +88,15 @@ impl Graphs {
                 return Err(INVALID_VALUE);
             }
         }
-        let node = self.nodes.insert(Node { graph, kind, work, after: after.to_vec(), child: None, conditional: None, original: None })?;
+        let node = self.nodes.insert(Node {
+            graph,
+            kind,
+            work,
+            after: after.to_vec(),
+            child: None,
+            conditional: None,
+            original: None,
+        })?;
         self.graphs.get_mut(graph, INVALID_VALUE)?.nodes.push(node);
         Ok(node)
     }

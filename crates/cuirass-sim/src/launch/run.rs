@@ -12,7 +12,7 @@ use crate::status::{
     LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, NOT_SUPPORTED, Status,
 };
 use crate::task::{Failure, Job, NodeKind, Task};
-use cuirass_ptx::{Fault, FaultKind, Host, Launch};
+use cuirass_ptx::{Fault, FaultKind, Host, Launch, Limits};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -140,7 +140,8 @@ impl Task for KernelTask {
             grid_id: job.number,
             multiprocessors: self.multiprocessors,
         };
-        let outcome = cuirass_ptx::run(&launch, &memory, &lent);
+        let limits = Limits { cooperative: self.cooperative, ..Limits::default() };
+        let outcome = cuirass_ptx::run_with(&launch, &memory, &lent, &limits);
         output::keep(&lent.printed.lock());
         outcome.map(drop).map_err(|fault| failure(&fault))
     }

@@ -239,7 +239,13 @@ impl Previous {
     /// # Errors
     /// What the driver answers; what was current until now still is.
     pub fn restore(self) -> Result<()> {
-        Ok(call::ctx_set_current(self.0.0)?)
+        let previous = self.0.0;
+        Ok(call::ctx_set_current(previous).map_err(|failure| {
+            failure.note(format!(
+                "what was current before ({previous:p}) could not be restored, call `Device.set_current()` before more \
+                 CUDA work on this thread"
+            ))
+        })?)
     }
 }
 

@@ -192,7 +192,9 @@ impl GraphBuilder {
             Err(failure) => match call::stream_is_capturing(raw) {
                 Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => return Err(failure),
                 Ok(_begun_all_the_same) => Err(self.undo_begin(failure)),
-                Err(asking) => Err(self.undo_begin(asking.attach_to(failure, "whether the capture began is not known"))),
+                Err(asking) => {
+                    Err(self.undo_begin(asking.attach_to(failure, "whether the capture began is not known")))
+                }
             },
         };
         match info {

@@ -26,10 +26,10 @@ impl GraphBuilder {
         let recording = self.callback_allowed()?;
         let callback = Arc::new(Callback(Box::new(function)));
         let data = Arc::as_ptr(&callback).cast_mut().cast();
-        // SAFETY: [graph-callback] the graph keeps the closure as long as it can run; `run` catches panics.
-        unsafe { call::host_func(self.stream().as_raw(), run, data) }?;
+        // Kept first: the node may be there even where the call returns an error.
         recording.attachments.add(Attachment::Other(callback));
-        Ok(())
+        // SAFETY: [graph-callback] the graph keeps the closure as long as it can run; `run` catches panics.
+        Ok(unsafe { call::host_func(self.stream().as_raw(), run, data) }?)
     }
 
     /// As [`callback`](GraphBuilder::callback), with a C function. `owner` is kept as long as the graph.
@@ -47,10 +47,9 @@ impl GraphBuilder {
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<()> {
         let recording = self.callback_allowed()?;
-        // SAFETY: [graph-callback] the caller's promise; the graph keeps the owner.
-        unsafe { call::host_func(self.stream().as_raw(), function, data) }?;
         recording.attachments.add(Attachment::Other(owner));
-        Ok(())
+        // SAFETY: [graph-callback] the caller's promise; the graph keeps the owner.
+        Ok(unsafe { call::host_func(self.stream().as_raw(), function, data) }?)
     }
 
     fn callback_allowed(&self) -> Outcome<Arc<Recording>> {

@@ -195,7 +195,9 @@ fn with_lost_forks(recording: &Recording, failure: Failure) -> Failure {
 fn not_ours(stream: CUstream) -> Failure {
     Failure::misuse(
         Misuse::State,
-        format!("the capture that this builder began on stream {stream:p} has been ended by somebody else, who began another"),
+        format!(
+            "the capture that this builder began on stream {stream:p} has been ended by somebody else, who began another"
+        ),
     )
 }
 

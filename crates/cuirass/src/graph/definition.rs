@@ -55,7 +55,6 @@ pub struct GraphNode {
     kind: NodeKind,
 }
 
-
 impl GraphNode {
     /// The driver's handle.
     pub fn as_raw(&self) -> CUgraphNode {

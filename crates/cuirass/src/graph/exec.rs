@@ -38,22 +38,21 @@ impl Kind for ExecKind {
     fn release(exec: CUgraphExec, needs: Needs) -> Outcome<()> {
         // Launches that are under way go on.
         let what = format_args!("executable graph {exec:p}");
-        let destroyed = scope::release(needs.context.as_raw(), what, || {
-            relaxed_scope::release(what, || call::destroy(exec))
-        });
+        let destroyed =
+            scope::release(needs.context.as_raw(), what, || relaxed_scope::release(what, || call::destroy(exec)));
         let definition = needs.definition.into_inner();
         let released = launched::release_after(needs.launched.into_streams(), definition.attachments().clone());
         let released = match (released, definition.close_inner()) {
             (Ok(()), closed) => closed,
             (Err(first), Ok(())) => Err(first),
-            (Err(first), Err(second)) => Err(second.attach_to(first, "the graph that it was made of was not destroyed")),
+            (Err(first), Err(second)) => {
+                Err(second.attach_to(first, "the graph that it was made of was not destroyed"))
+            }
         };
         match (destroyed, released) {
             (Ok(()), released) => released,
             (Err(first), Ok(())) => Err(first),
-            (Err(first), Err(second)) => {
-                Err(second.attach_to(first, "releasing what the graph refers to failed too"))
-            }
+            (Err(first), Err(second)) => Err(second.attach_to(first, "releasing what the graph refers to failed too")),
         }
     }
 }
@@ -172,7 +171,9 @@ fn refuse_in_capture(stream: &Stream, what: &str) -> Outcome<()> {
     if recording::of(stream).is_none() {
         return Ok(());
     }
-    Err(state(format!("a graph cannot be {what} on a stream that is being captured; GraphBuilder.embed() makes it part of another")))
+    Err(state(format!(
+        "a graph cannot be {what} on a stream that is being captured; GraphBuilder.embed() makes it part of another"
+    )))
 }
 
 fn not_updated(exec: CUgraphExec, reason: CUgraphExecUpdateResult) -> Failure {

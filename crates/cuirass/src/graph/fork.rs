@@ -31,9 +31,9 @@ impl GraphBuilder {
             (Ok(branches), Ok(())) => Ok(branches),
             (Ok(_branches), Err(error)) => Err(error),
             (Err(failure), Ok(())) => Err(failure.raise()),
-            (Err(failure), Err(error)) => {
-                Err(Failure::from(error).attach_to(failure, "the event between the branches was not given back").raise())
-            }
+            (Err(failure), Err(error)) => Err(Failure::from(error)
+                .attach_to(failure, "the event between the branches was not given back")
+                .raise()),
         }
     }
 
@@ -84,7 +84,8 @@ impl GraphBuilder {
                 Err(failure) => {
                     // This one and the rest are given up.
                     let rest = 1 + forks.len();
-                    let mut failure = failure.note(format!("{rest} forked graph builders were not joined, and are closed"));
+                    let mut failure =
+                        failure.note(format!("{rest} forked graph builders were not joined, and are closed"));
                     for given_up in std::iter::once(fork).chain(forks) {
                         if let Err(error) = given_up.close() {
                             failure = Failure::from(error).attach_to(failure, "a fork was not given back");

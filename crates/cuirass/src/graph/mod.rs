@@ -38,5 +38,5 @@ pub use builder::GraphBuilder;
 pub use condition::GraphCondition;
 pub use definition::{GraphDefinition, GraphNode, NodeKind};
 pub use exec::Graph;
-pub use recording::{is_captured, keep, keep_memory};
 pub use options::{CaptureMode, GraphCompleteOptions, GraphDebugPrintOptions};
+pub use recording::{is_captured, keep, keep_memory};

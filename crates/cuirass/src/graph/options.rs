@@ -27,7 +27,9 @@ impl CaptureMode {
 
     /// The mode of a name.
     pub fn of_name(name: &str) -> Option<CaptureMode> {
-        [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed].into_iter().find(|mode| mode.name() == name)
+        [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed]
+            .into_iter()
+            .find(|mode| mode.name() == name)
     }
 
     pub(crate) fn raw(self) -> CUstreamCaptureMode {

@@ -6,13 +6,13 @@ use cuirass_call::graph::{definition as call, node as node_call};
 use cuirass_call::module as module_call;
 use cuirass_call::sys::cuda::CUgraph;
 use cuirass_fault::Failure;
+use layout::adt::dag::NodeHandle;
 use layout::backends::svg::SVGWriter;
 use layout::core::base::Orientation;
 use layout::core::geometry::Point;
 use layout::core::style::StyleAttr;
 use layout::std_shapes::shapes::{Arrow, Element, ShapeKind};
 use layout::topo::layout::VisualGraph;
-use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a picture shows of a node.
@@ -122,16 +122,15 @@ fn write_dot(picture: &Picture, prefix: &str, depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth);
     for (at, Box { label, color }) in picture.boxes.iter().enumerate() {
         let label = escaped(label);
-        // Writing to a string does not fail.
-        if writeln!(text, "{indent}{prefix}{at} [label=\"{label}\", fillcolor=\"{color}\"];").is_err() {}
+        text.push_str(&format!("{indent}{prefix}{at} [label=\"{label}\", fillcolor=\"{color}\"];\n"));
     }
     for (from, to) in &picture.edges {
-        if writeln!(text, "{indent}{prefix}{from} -> {prefix}{to};").is_err() {}
+        text.push_str(&format!("{indent}{prefix}{from} -> {prefix}{to};\n"));
     }
     for (at, child) in &picture.children {
-        if writeln!(text, "{indent}subgraph cluster_{prefix}{at} {{\n{indent}  label=\"in node {at}\";").is_err() {}
+        text.push_str(&format!("{indent}subgraph cluster_{prefix}{at} {{\n{indent}  label=\"in node {at}\";\n"));
         write_dot(child, &format!("{prefix}{at}_"), depth + 1, text);
-        if writeln!(text, "{indent}}}").is_err() {}
+        text.push_str(&format!("{indent}}}\n"));
     }
 }
 
@@ -139,31 +138,47 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+/// The most nodes that are drawn: a drawing of more takes long, and shows nothing.
+const MOST_DRAWN: usize = 1000;
+
+impl Picture {
+    /// How many nodes there are in all.
+    fn count(&self) -> usize {
+        self.boxes.len() + self.children.iter().map(|(_, child)| child.count()).sum::<usize>()
+    }
+}
+
 fn draw(picture: &Picture) -> String {
     let mut graph = VisualGraph::new(Orientation::TopToBottom);
-    add(picture, &mut graph);
     let mut writer = SVGWriter::new();
-    if picture.boxes.is_empty() {
-        let style = style("#eeeeee");
-        let empty = ShapeKind::new_box("a graph without nodes");
-        graph.add_node(Element::create(empty, style, Orientation::TopToBottom, Point::new(190., 40.)));
+    match picture.count() {
+        0 => {
+            add_box(&mut graph, "a graph without nodes", "#eeeeee");
+        }
+        count if count > MOST_DRAWN => {
+            add_box(&mut graph, &format!("a graph of {count} nodes"), "#eeeeee");
+        }
+        _ => {
+            add(picture, &mut graph);
+        }
     }
     graph.do_it(false, false, false, &mut writer);
     writer.finalize()
 }
 
+fn add_box(graph: &mut VisualGraph, label: &str, color: &str) -> NodeHandle {
+    let longest = label.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let lines = label.lines().count().max(1);
+    // The library's letters are about 8.5 units wide and 20 high.
+    #[allow(clippy::cast_precision_loss)]
+    let size = Point::new(longest as f64 * 8.5 + 20., lines as f64 * 20. + 14.);
+    graph.add_node(Element::create(ShapeKind::new_box(label), style(color), Orientation::TopToBottom, size))
+}
+
 /// Adds a graph's nodes; the nodes of a child graph hang on the node that has it, by dashed lines.
-fn add(picture: &Picture, graph: &mut VisualGraph) -> Vec<layout::adt::dag::NodeHandle> {
-    let mut handles = Vec::new();
-    for Box { label, color } in &picture.boxes {
-        let longest = label.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        let lines = label.lines().count().max(1);
-        // The library's letters are about 8.5 units wide and 20 high.
-        #[allow(clippy::cast_precision_loss)]
-        let size = Point::new(longest as f64 * 8.5 + 20., lines as f64 * 20. + 14.);
-        let shape = ShapeKind::new_box(label);
-        handles.push(graph.add_node(Element::create(shape, style(color), Orientation::TopToBottom, size)));
-    }
+fn add(picture: &Picture, graph: &mut VisualGraph) -> Vec<NodeHandle> {
+    let handles: Vec<NodeHandle> =
+        picture.boxes.iter().map(|Box { label, color }| add_box(graph, label, color)).collect();
     for (from, to) in &picture.edges {
         if let (Some(from), Some(to)) = (handles.get(*from), handles.get(*to)) {
             graph.add_edge(Arrow::simple(""), *from, *to);

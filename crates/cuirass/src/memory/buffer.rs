@@ -15,8 +15,8 @@ use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Where memory comes from. Users may bring their own; [`Buffer::from_resource`] makes its buffers.
 pub trait MemoryResource: Send + Sync {

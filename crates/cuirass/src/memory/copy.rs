@@ -278,10 +278,11 @@ impl Buffer {
     pub unsafe fn copy_from_unordered(&self, source: &Buffer, stream: &Stream) -> Result<()> {
         self.check_fits(source.len(), "the source")?;
         // SAFETY: [stream-ordered-copy] the caller's promise; the sizes were checked.
-        unsafe { call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw()) }?;
+        let copied = unsafe { call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw()) };
+        // Whatever the answer: the node may be there even where the call returns an error.
         self.attach(stream);
         source.attach(stream);
-        Ok(())
+        Ok(copied?)
     }
 
     /// Fills the buffer with a byte, in the order of the stream that orders its release.
@@ -316,15 +317,15 @@ impl Buffer {
         let captured = stream;
         let stream = stream.as_raw();
         // SAFETY: [stream-ordered-copy] the caller's promise; `count` elements of the pattern's width fill the buffer.
-        unsafe {
+        let filled = unsafe {
             match *pattern {
                 [a] => call::memset_d8_async(self.as_raw(), a, count, stream),
                 [a, b] => call::memset_d16_async(self.as_raw(), u16::from_le_bytes([a, b]), count, stream),
                 [a, b, c, d] => call::memset_d32_async(self.as_raw(), u32::from_le_bytes([a, b, c, d]), count, stream),
                 _ => Ok(()),
             }
-        }?;
+        };
         self.attach(captured);
-        Ok(())
+        Ok(filled?)
     }
 }

@@ -237,7 +237,9 @@ fn refuse_in_capture(stream: &Stream) -> Outcome<Captured> {
         ));
     }
     // Another library's stream may be captured by it: the memory then belongs to its graph.
-    if stream.is_owned() || builder::stream_is_capturing(stream.as_raw())? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
+    if stream.is_owned()
+        || builder::stream_is_capturing(stream.as_raw())? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
+    {
         return Ok(Captured::No);
     }
     Ok(Captured::BySomebody)

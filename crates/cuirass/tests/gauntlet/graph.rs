@@ -3,10 +3,12 @@
 use crate::objects::{Plain, Works, buffer, device, kernel, operation, stream, taken};
 use cuirass::graph::{
     CaptureMode, Graph, GraphBuilder, GraphCompleteOptions, GraphCondition, GraphDebugPrintOptions, GraphDefinition,
+    is_captured, keep, keep_memory,
 };
 use cuirass::memory::{GraphMemoryAttribute, GraphMemoryResource, MemoryResource};
 use cuirass::{Buffer, LaunchConfig, Result, Stream, launch};
 use cuirass_testkit::operation::{Allowed, Caller, Operation};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -54,6 +56,41 @@ impl Drop for Capture {
                 cuirass_fault::Failure::from(error).report("closing a graph builder of the gauntlet");
             }
         }
+    }
+}
+
+/// A capture whose graph is then run, after what it was given has been let go: the graph has to hold that, also where
+/// the call that captured it returned an error.
+struct Launched<T> {
+    capture: Capture,
+    given: RefCell<Option<T>>,
+}
+
+impl<T> Launched<T> {
+    fn new(given: impl FnOnce(&Stream) -> Result<T>) -> Result<Launched<T>> {
+        let capture = not_begun()?;
+        let given = RefCell::new(Some(given(capture.stream())?));
+        capture.builder().begin_building(CaptureMode::Relaxed)?;
+        Ok(Launched { capture, given })
+    }
+
+    fn with<R>(&self, operation: impl FnOnce(&GraphBuilder, &T) -> R) -> R {
+        operation(self.capture.builder(), self.given.borrow().as_ref().expect("it runs once"))
+    }
+}
+
+impl<T> Works for Launched<T> {
+    fn works(&self) -> Result<()> {
+        drop(self.given.take());
+        let builder = self.capture.builder();
+        self.capture.buffer.fill(2, builder.stream())?;
+        builder.end_building()?;
+        cuirass::drain();
+        let (graph, stream) = (builder.complete(&GraphCompleteOptions::default())?, stream()?);
+        graph.launch(&stream)?;
+        stream.synchronize()?;
+        graph.close()?;
+        stream.close()
     }
 }
 
@@ -182,6 +219,10 @@ fn building() -> Vec<Operation> {
             builder.debug_dot_print(&picture(), GraphDebugPrintOptions::default())
         }),
         operation!("GraphBuilder::keep", capture, |capture| capture.builder().keep(Arc::new(1))).makes_no_call(),
+        operation!("is_captured", capture, |capture| Ok(is_captured(capture.stream()))).makes_no_call(),
+        operation!("keep", capture, |capture| Ok(keep(capture.stream(), Arc::new(1)))).makes_no_call(),
+        operation!("keep_memory", capture, |capture| Ok(keep_memory(capture.stream(), &capture.buffer)))
+            .makes_no_call(),
         operation!("GraphBuilder::close", fresh_one, |(builder, _)| taken(builder).close()).makes_no_call(),
         operation!("GraphBuilder::close", capture, |capture| taken(&mut capture.builder).close()).case("building"),
         operation!("GraphBuilder::close", || ended().map(consumed), |(builder, _)| taken(builder).close())
@@ -206,32 +247,52 @@ fn picture() -> std::path::PathBuf {
 }
 
 fn captured_work() -> Vec<Operation> {
+    let counted = || Launched::new(|_stream| Ok(Arc::new(AtomicU32::new(0))));
+    let memory = || Launched::new(buffer);
+    let both = || Launched::new(|stream| Ok((kernel()?, buffer(stream)?)));
     vec![
-        operation!("GraphBuilder::callback", capture, |capture| {
-            let count = AtomicU32::new(0);
-            capture.builder().callback(move || {
-                count.fetch_add(1, Ordering::SeqCst);
+        operation!("GraphBuilder::callback", counted, |launched| {
+            launched.with(|builder, count| {
+                let count = Arc::clone(count);
+                builder.callback(move || {
+                    count.fetch_add(1, Ordering::SeqCst);
+                })
             })
         }),
-        operation!("GraphBuilder::callback_raw", capture, |capture| {
-            unsafe extern "C" fn nothing(_data: *mut std::ffi::c_void) {}
-            // SAFETY: [test] the function touches nothing.
-            unsafe { capture.builder().callback_raw(nothing, std::ptr::null_mut(), Arc::new(())) }
+        operation!("GraphBuilder::callback_raw", counted, |launched| {
+            unsafe extern "C" fn count_one(count: *mut std::ffi::c_void) {
+                // SAFETY: [test] the owner that it was given with is kept.
+                unsafe { &*count.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+            }
+            launched.with(|builder, count| {
+                let data = Arc::as_ptr(count).cast_mut().cast();
+                // SAFETY: [test] the owner keeps the number.
+                unsafe { builder.callback_raw(count_one, data, Arc::clone(count) as Arc<_>) }
+            })
         }),
         operation!("GraphBuilder::embed", || Ok((capture()?, ended()?)), |(capture, (child, _))| {
             capture.builder().embed(child)
         }),
-        operation!("launch", || Ok((capture()?, kernel()?)), |(capture, kernel)| {
-            let arguments = [(&capture.buffer).into(), (&8_i32).into()];
-            // SAFETY: [test] the kernel writes 8 of the buffer's 16 ints.
-            unsafe { launch(capture.stream(), &LaunchConfig::linear(1, 8), kernel, &arguments) }
+        operation!("launch", both, |launched| {
+            launched.with(|builder, (kernel, buffer)| {
+                let arguments = [buffer.into(), (&8_i32).into()];
+                // SAFETY: [test] the kernel writes 8 of the buffer's 16 ints.
+                unsafe { launch(builder.stream(), &LaunchConfig::linear(1, 8), kernel, &arguments) }
+            })
         })
         .case("captured")
         .allow(
             Allowed::KeepsAnswers,
             "INVALID_VALUE is how the driver says that a kernel has no more parameters; how many it has is kept",
         ),
-        operation!("Buffer::fill", capture, |capture| capture.buffer.fill(3, capture.stream())).case("captured"),
+        operation!("Buffer::fill", memory, |launched| {
+            launched.with(|builder, buffer| buffer.fill(3, builder.stream()))
+        })
+        .case("captured"),
+        operation!("Buffer::copy_from", memory, |launched| {
+            launched.with(|builder, buffer| launched.capture.buffer.copy_from(buffer, builder.stream()))
+        })
+        .case("captured"),
         operation!("Buffer (dropped)", || capture().map(Plain), |capture| {
             let buffer = std::mem::replace(&mut capture.0.buffer, nothing());
             drop(buffer);
@@ -304,6 +365,9 @@ fn definitions() -> Vec<Operation> {
 
 fn executable() -> Vec<Operation> {
     vec![
+        operation!("Graph::definition", graph, |(graph, _)| Ok(graph.definition())).makes_no_call(),
+        operation!("Graph::to_dot", graph, |(graph, _)| graph.to_dot()),
+        operation!("Graph::to_svg", graph, |(graph, _)| graph.to_svg()),
         operation!("Graph::as_raw", graph, |(graph, _)| Ok(graph.as_raw())).makes_no_call(),
         operation!("Graph::launch", || Ok((graph()?, stream()?)), |((graph, _), stream)| graph.launch(stream))
             .called_with(&ALL),

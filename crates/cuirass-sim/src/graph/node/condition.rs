@@ -3,8 +3,8 @@
 //! A conditional node is one task: it asks the condition and runs the nodes of a body one after another, in an order
 //! that satisfies their dependencies.
 
-use crate::graph::Graph;
 use crate::c::Out;
+use crate::graph::Graph;
 use crate::handle::Handle;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE};

@@ -91,7 +91,11 @@ impl State {
     /// # Errors
     /// `INVALID_VALUE`
     pub fn side(&self, address: u64, extent: u64, expect: Expect) -> Answer<Side> {
-        if self.memory.find(address).is_some() {
+        if let Some(found) = self.memory.find(address) {
+            if found.origin == Origin::Heap {
+                // What kernels allocate for themselves is not the host's to copy.
+                return Err(INVALID_VALUE);
+            }
             let fits = extent <= self.memory.room(address);
             return if fits { Ok(Side { address, known: true, pageable: false }) } else { Err(INVALID_VALUE) };
         }

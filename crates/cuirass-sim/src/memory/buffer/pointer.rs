@@ -60,8 +60,8 @@ fn attribute(state: &State, memory: &Allocation, attribute: CUpointer_attribute,
         Origin::Pool(key) | Origin::Imported(key) => state.memory.pools.get(key),
         _ => None,
     };
-    let on_host = matches!(memory.origin, Origin::Pinned(_) | Origin::Registered(_)) || memory.device.is_none();
-    let managed = matches!(memory.origin, Origin::Managed(_));
+    let managed = matches!(memory.origin, Origin::Managed(_)) || pool.is_some_and(|pool| pool.shape.managed);
+    let on_host = !managed && memory.device.is_none();
     let flag = |yes: bool| Value::Word(u32::from(yes));
     Ok(match attribute {
         // Pool memory belongs to a device, not to a context.

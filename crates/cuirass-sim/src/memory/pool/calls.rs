@@ -1,12 +1,10 @@
 //! The calls on pools themselves.
 
-use super::{LIVE, Origin, PoolKey, Shape, trim, trim_one};
+use super::{LIVE, Origin, Owner, PoolKey, Shape, trim, trim_one};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::Handle;
-use crate::report;
 use crate::state::{self, State};
-use crate::status::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
-use crate::thread;
+use crate::status::{Answer, INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY};
 use cuirass_sys::cuda::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
     CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
@@ -17,59 +15,60 @@ pub fn cuDeviceGetDefaultMemPool(pool: Out<CUmemoryPool>, dev: CUdevice) -> Answ
     pool.check()?;
     let mut state = state::lock()?;
     let ordinal = state.device(dev)?.ordinal;
-    pool.write(state.memory.pools.default_of(ordinal)?.raw())
+    pool.write(state.memory.pools.default_of(Owner::Device(ordinal))?.raw())
 }
 
 pub fn cuDeviceGetMemPool(pool: Out<CUmemoryPool>, dev: CUdevice) -> Answer {
     pool.check()?;
     let mut state = state::lock()?;
     let ordinal = state.device(dev)?.ordinal;
-    pool.write(state.memory.pools.current_of(ordinal)?.raw())
+    pool.write(state.memory.pools.current_of(Owner::Device(ordinal))?.raw())
 }
 
 pub fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Answer {
     let mut state = state::lock()?;
     let ordinal = state.device(dev)?.ordinal;
     let handle = Handle::of(pool);
-    let key = state.memory.pools.key(handle)?;
+    state.memory.pools.key(handle)?;
     state.potentially_unsafe()?;
-    if state.memory.pools.get(key).ok_or(INVALID_VALUE)?.shape.device != Some(ordinal) {
-        return Err(INVALID_VALUE);
-    }
-    state.memory.pools.current_of[ordinal] = Some(handle);
-    Ok(())
+    state.memory.pools.set_current(Owner::Device(ordinal), handle)
 }
 
 fn shape(state: &State, props: &CUmemPoolProps) -> Answer<Shape> {
-    if props.allocType != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Err(if props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED {
-            report::unsupported(format!("{}: pools of managed memory are not simulated", thread::place()));
-            NOT_SUPPORTED
-        } else {
-            INVALID_VALUE
-        });
-    }
+    let managed = match props.allocType {
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => false,
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED => true,
+        _ => return Err(INVALID_VALUE),
+    };
     let types = props.handleTypes.0;
     let known = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0
         | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC.0;
     if types & !known != 0 {
         return Err(INVALID_VALUE);
     }
+    let host_total = crate::host::default_memory() * 2;
     let (device, total) = match props.location.type_ {
+        // Where managed memory is preferred to be makes no difference here.
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE | CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE if managed => {
+            if types != 0 {
+                return Err(INVALID_VALUE);
+            }
+            (None, host_total)
+        }
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
             let device = state.device(location_id(&props.location)).or(Err(INVALID_VALUE))?;
             (Some(device.ordinal), device.memory)
         }
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
-        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => (None, crate::host::default_memory() * 2),
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => (None, host_total),
         _ => return Err(INVALID_VALUE),
     };
     let max = props.maxSize as u64;
     if max > total {
         return Err(OUT_OF_MEMORY);
     }
-    Ok(Shape { device, handle_types: types, max, imported: false })
+    Ok(Shape { device, handle_types: types, max, imported: false, managed })
 }
 
 pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> Answer {
@@ -220,18 +219,20 @@ pub(in super::super) fn get_access(
     })
 }
 
-/// The device whose pools a location and a type of memory stand for.
-fn device_of(state: &State, location: &CUmemLocation, kind: CUmemAllocationType) -> Answer<usize> {
-    let pinned = kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    match location.type_ {
-        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE if pinned => {
-            state.device(location_id(location)).map(|device| device.ordinal)
+/// Whose pools a location and a type of memory stand for.
+fn owner(state: &State, location: &CUmemLocation, kind: CUmemAllocationType) -> Answer<Owner> {
+    match (kind, location.type_) {
+        (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED, _) => Ok(Owner::Managed),
+        (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE) => {
+            state.device(location_id(location)).map(|device| Owner::Device(device.ordinal))
         }
-        CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => Err(INVALID_VALUE),
-        _ => {
-            report::unsupported(format!("{}: only devices' own pools are simulated", thread::place()));
-            Err(NOT_SUPPORTED)
-        }
+        (
+            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+            | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
+            | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT,
+        ) => Ok(Owner::Host),
+        _ => Err(INVALID_VALUE),
     }
 }
 
@@ -243,20 +244,23 @@ pub fn cuMemGetDefaultMemPool(
     pool.check()?;
     let location = location.read()?;
     let mut state = state::lock()?;
-    let device = device_of(&state, &location, kind)?;
-    pool.write(state.memory.pools.default_of(device)?.raw())
+    let owner = owner(&state, &location, kind)?;
+    pool.write(state.memory.pools.default_of(owner)?.raw())
 }
 
 pub fn cuMemGetMemPool(pool: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer {
     pool.check()?;
     let location = location.read()?;
     let mut state = state::lock()?;
-    let device = device_of(&state, &location, kind)?;
-    pool.write(state.memory.pools.current_of(device)?.raw())
+    let owner = owner(&state, &location, kind)?;
+    pool.write(state.memory.pools.current_of(owner)?.raw())
 }
 
 pub fn cuMemSetMemPool(location: In<CUmemLocation>, kind: CUmemAllocationType, pool: CUmemoryPool) -> Answer {
     let location = location.read()?;
-    let device = device_of(&*state::lock()?, &location, kind)?;
-    cuDeviceSetMemPool(device as CUdevice, pool)
+    let mut state = state::lock()?;
+    let owner = owner(&state, &location, kind)?;
+    state.memory.pools.key(Handle::of(pool))?;
+    state.potentially_unsafe()?;
+    state.memory.pools.set_current(owner, Handle::of(pool))
 }

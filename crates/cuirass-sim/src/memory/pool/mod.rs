@@ -41,6 +41,35 @@ pub struct Shape {
     pub max: u64,
     /// Whether it came from another process.
     pub imported: bool,
+    /// Whether its memory is managed.
+    pub managed: bool,
+}
+
+/// Whose pools a call about default and current pools means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// A device.
+    Device(usize),
+    /// The host.
+    Host,
+    /// Managed memory, wherever it is.
+    Managed,
+}
+
+impl Owner {
+    /// Its place in the tables of defaults.
+    fn place(self, devices: usize) -> usize {
+        match self {
+            Owner::Device(device) => device,
+            Owner::Host => devices,
+            Owner::Managed => devices + 1,
+        }
+    }
+
+    fn shape(self) -> Shape {
+        let device = if let Owner::Device(device) = self { Some(device) } else { None };
+        Shape { device, handle_types: 0, max: 0, imported: false, managed: self == Owner::Managed }
+    }
 }
 
 /// One pool.
@@ -78,8 +107,8 @@ impl Pools {
         Self {
             all: Vec::new(),
             handles: Table::new(Kind::Pool),
-            default_of: vec![None; devices],
-            current_of: vec![None; devices],
+            default_of: vec![None; devices + 2],
+            current_of: vec![None; devices + 2],
             surplus: false,
             shared: Vec::new(),
         }
@@ -144,30 +173,46 @@ impl Pools {
         Ok(key)
     }
 
-    /// A device's default pool.
+    /// The default pool.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` when there are no handles left.
-    pub fn default_of(&mut self, device: usize) -> Answer<Handle> {
-        if let Some(handle) = self.default_of[device] {
+    pub fn default_of(&mut self, owner: Owner) -> Answer<Handle> {
+        let place = owner.place(self.default_of.len() - 2);
+        if let Some(handle) = self.default_of[place] {
             return Ok(handle);
         }
-        let shape = Shape { device: Some(device), handle_types: 0, max: 0, imported: false };
-        let key = self.add(shape, true)?;
+        let key = self.add(owner.shape(), true)?;
         let handle = self.get(key).ok_or(INVALID_VALUE)?.handle;
-        self.default_of[device] = Some(handle);
+        self.default_of[place] = Some(handle);
         Ok(handle)
     }
 
-    /// The pool that `cuMemAllocAsync` takes from on a device.
+    /// The pool that `cuMemAllocAsync` takes from on a device, and what is its like elsewhere.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` when there are no handles left.
-    pub fn current_of(&mut self, device: usize) -> Answer<Handle> {
-        match self.current_of[device].filter(|handle| self.handles.peek(*handle).is_some()) {
+    pub fn current_of(&mut self, owner: Owner) -> Answer<Handle> {
+        let place = owner.place(self.default_of.len() - 2);
+        match self.current_of[place].filter(|handle| self.handles.peek(*handle).is_some()) {
             Some(handle) => Ok(handle),
-            None => self.default_of(device),
+            None => self.default_of(owner),
         }
+    }
+
+    /// Changes what [`Pools::current_of`] answers.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for a pool of other memory.
+    pub fn set_current(&mut self, owner: Owner, handle: Handle) -> Answer {
+        let shape = self.get(self.key(handle)?).ok_or(INVALID_VALUE)?.shape;
+        let wanted = owner.shape();
+        if (shape.device, shape.managed) != (wanted.device, wanted.managed) {
+            return Err(INVALID_VALUE);
+        }
+        let place = owner.place(self.default_of.len() - 2);
+        self.current_of[place] = Some(handle);
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::Origin;
 use super::super::live::LIVE;
-use super::{PoolKey, allocate, give, graph};
+use super::{Owner, PoolKey, allocate, give, graph};
 use crate::c::Out;
 use crate::handle::Handle;
 use crate::report;
@@ -59,7 +59,7 @@ pub fn cuMemAllocAsync(dptr: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -
     let mut state = state::lock()?;
     let at = state.stream(stream)?;
     let device = state.context(at.context)?.device;
-    let pool = state.memory.pools.current_of(device)?;
+    let pool = state.memory.pools.current_of(Owner::Device(device))?;
     let key = state.memory.pools.key(pool)?;
     allocate_from(&mut state, &dptr, key, bytes, &at)
 }

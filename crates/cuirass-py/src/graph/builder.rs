@@ -1,0 +1,400 @@
+//! `GraphBuilder`: a stream that is being captured.
+
+use crate::error::{attach_note, closed, run};
+use crate::graph::callback;
+use crate::graph::condition::{self, GraphCondition};
+use crate::graph::definition::GraphDefinition;
+use crate::graph::exec::Graph;
+use crate::graph::options;
+use crate::slot::{Closed, Share, Slot, Use, drop_detached};
+use crate::stream::Stream;
+use cuirass::graph::GraphBuilder as Builder;
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::path::PathBuf;
+
+impl Share for Builder {
+    fn drop_share(self) {
+        drop_detached(self);
+    }
+}
+
+/// Captures work into a graph.
+///
+/// ``Device.create_graph_builder()`` and ``Stream.create_graph_builder()`` make it. Between ``begin_building()`` and
+/// ``end_building()`` it is given wherever a stream is: what is put on it becomes part of the graph. Memory of the graph
+/// comes from a ``GraphMemoryResource``. Leaving a ``with`` block closes it.
+#[pyclass(frozen, weakref, subclass, module = "cuirass.graph", name = "GraphBuilder")]
+pub struct GraphBuilder {
+    slot: Slot<Builder>,
+    /// The stream that it captures.
+    stream: cuirass::Stream,
+    is_join_required: bool,
+}
+
+impl GraphBuilder {
+    pub fn of(builder: Builder) -> GraphBuilder {
+        let (stream, is_join_required) = (builder.stream().clone(), builder.is_join_required());
+        GraphBuilder { slot: Slot::new(builder), stream, is_join_required }
+    }
+
+    #[inline]
+    fn enter(&self) -> PyResult<Use<'_, Builder>> {
+        self.slot.enter().ok_or_else(|| closed("graph builder"))
+    }
+
+    /// The stream, for a call that is given the builder.
+    #[inline]
+    pub fn as_stream(&self) -> PyResult<cuirass::Stream> {
+        if self.slot.is_closed() { Err(closed("graph builder")) } else { Ok(self.stream.clone()) }
+    }
+
+    /// The graph that it has built.
+    pub fn definition(&self, py: Python<'_>) -> PyResult<cuirass::graph::GraphDefinition> {
+        let builder = self.enter()?;
+        run(py, || builder.definition())
+    }
+
+    fn all(builders: Vec<Builder>, py: Python<'_>) -> PyResult<Vec<Bound<'_, GraphBuilder>>> {
+        builders.into_iter().map(|builder| Bound::new(py, GraphBuilder::of(builder))).collect()
+    }
+}
+
+#[pymethods]
+impl GraphBuilder {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<GraphBuilder> {
+        Err(PyNotImplementedError::new_err(
+            "GraphBuilder objects are not made by calling the class; use Device.create_graph_builder() or \
+             Stream.create_graph_builder()",
+        ))
+    }
+
+    /// Gives everything up: a capture in progress is ended and what it captured is lost.
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     The driver's error when the capture was invalidated: no graph is left, and the stream is usable again.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.slot.close() {
+            Closed::Taken(builder) => run(py, || builder.close()),
+            Closed::InUse | Closed::Before => Ok(()),
+        }
+    }
+
+    /// Whether ``close()`` was called.
+    #[getter]
+    fn is_closed(&self) -> bool {
+        self.slot.is_closed()
+    }
+
+    fn __enter__(slf: Py<GraphBuilder>) -> Py<GraphBuilder> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type, exc_val, exc_tb))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: &Bound<'_, PyAny>,
+        exc_val: &Bound<'_, PyAny>,
+        exc_tb: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _unused = (exc_type, exc_tb);
+        match self.close(py) {
+            Err(failure) if !exc_val.is_none() => {
+                attach_note(py, exc_val, "the capture ended with an error after this failure", &failure)
+            }
+            result => result,
+        }
+    }
+
+    /// The stream that it captures.
+    #[getter]
+    fn stream(&self) -> PyResult<Stream> {
+        Ok(Stream::of(self.as_stream()?))
+    }
+
+    /// Whether it is a fork, which has to be joined.
+    #[getter]
+    fn is_join_required(&self) -> bool {
+        self.is_join_required
+    }
+
+    /// The graph, once building has ended; of a conditional body also before building begins. It outlives the builder.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     Otherwise.
+    #[getter]
+    fn graph_definition(&self, py: Python<'_>) -> PyResult<GraphDefinition> {
+        Ok(GraphDefinition::of(self.definition(py)?))
+    }
+
+    /// Starts the capture (``cuStreamBeginCapture``).
+    ///
+    /// Parameters
+    /// ----------
+    /// mode : str, optional
+    ///     Which calls the capture forbids while it goes on: ``"global"``: potentially unsafe ones, on every thread;
+    ///     ``"thread_local"``: those on the capturing thread; ``"relaxed"``: none of these.
+    ///
+    /// Returns
+    /// -------
+    /// GraphBuilder
+    ///     This builder.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If there is no such mode.
+    /// RuntimeError
+    ///     If it is building, or has ended.
+    /// CUDAError
+    ///     What the driver answers, for a stream that is being captured already for instance. The stream is then as it
+    ///     was.
+    #[pyo3(signature = (mode=Some("relaxed")))]
+    fn begin_building(slf: Py<GraphBuilder>, py: Python<'_>, mode: Option<&str>) -> PyResult<Py<GraphBuilder>> {
+        let mode = options::mode(mode)?;
+        let builder = slf.get().enter()?;
+        run(py, || builder.begin_building(mode))?;
+        drop(builder);
+        Ok(slf)
+    }
+
+    /// Whether a capture is in progress, as the driver says (``cuStreamIsCapturing``).
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the capture has been invalidated and has to be ended.
+    #[getter]
+    fn is_building(&self, py: Python<'_>) -> PyResult<bool> {
+        let builder = self.enter()?;
+        run(py, || builder.is_building())
+    }
+
+    /// Ends the capture (``cuStreamEndCapture``).
+    ///
+    /// Returns
+    /// -------
+    /// GraphBuilder
+    ///     This builder.
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     The driver's error when the capture was invalidated or a fork was not joined: the capture is over then, no
+    ///     graph is left, and the stream is usable again.
+    /// RuntimeError
+    ///     On a fork, and from another thread than the one that began a capture that is not relaxed; the capture goes
+    ///     on.
+    fn end_building(slf: Py<GraphBuilder>, py: Python<'_>) -> PyResult<Py<GraphBuilder>> {
+        let builder = slf.get().enter()?;
+        run(py, || builder.end_building())?;
+        drop(builder);
+        Ok(slf)
+    }
+
+    /// Makes the graph executable (``cuGraphInstantiate``).
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     Before building has ended.
+    /// CUDAError
+    ///     What the driver answers, with its reason.
+    #[pyo3(signature = (options=None))]
+    fn complete(&self, py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<Graph> {
+        let (builder, options) = (self.enter()?, options::complete(options)?);
+        Ok(Graph::of(run(py, || builder.complete(&options))?))
+    }
+
+    /// Writes the driver's own picture of the graph to a file, in the DOT language (``cuGraphDebugDotPrint``).
+    #[pyo3(signature = (path, options=None))]
+    fn debug_dot_print(&self, py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let (builder, options) = (self.enter()?, options::print(options)?);
+        run(py, || builder.debug_dot_print(&path, options))
+    }
+
+    /// Splits the capture into ``count`` branches that run in parallel.
+    ///
+    /// Returns
+    /// -------
+    /// tuple of GraphBuilder
+    ///     This builder, and ``count - 1`` new ones that have to be joined.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     For fewer than two.
+    fn split<'py>(slf: &Bound<'py, GraphBuilder>, py: Python<'py>, count: isize) -> PyResult<Bound<'py, PyTuple>> {
+        let count = usize::try_from(count).map_err(|_negative| {
+            PyValueError::new_err(format!("a capture is split into at least 2 branches, not {count}"))
+        })?;
+        let builder = slf.get().enter()?;
+        let forks = run(py, || builder.split(count))?;
+        let mut all = vec![slf.clone()];
+        all.extend(GraphBuilder::all(forks, py)?);
+        PyTuple::new(py, all)
+    }
+
+    /// Joins branches of a capture: what comes later on the first that is no fork waits for the others, which are
+    /// closed.
+    ///
+    /// Returns
+    /// -------
+    /// GraphBuilder
+    ///     The one that the others were joined to.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     For fewer than two.
+    /// RuntimeError
+    ///     If they are no branches of one capture; nothing is joined.
+    /// CUDAError
+    ///     What the driver answers. The forks that were not joined are then closed, and the capture cannot be completed.
+    #[staticmethod]
+    #[pyo3(signature = (*graph_builders))]
+    fn join<'py>(py: Python<'py>, graph_builders: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, GraphBuilder>> {
+        let mut builders = Vec::new();
+        for object in graph_builders.iter() {
+            match object.cast_into::<GraphBuilder>() {
+                Ok(builder) => builders.push(builder),
+                Err(other) => {
+                    let kind = other.into_inner().get_type().name()?;
+                    return Err(PyTypeError::new_err(format!("only graph builders are joined, not {kind}")));
+                }
+            }
+        }
+        if builders.len() < 2 {
+            return Err(PyValueError::new_err("at least two graph builders are joined"));
+        }
+        let at = builders.iter().position(|builder| !builder.get().is_join_required).unwrap_or(0);
+        let root = builders.remove(at);
+        let builder = root.get().enter()?;
+        for (at, fork) in builders.iter().enumerate() {
+            let twice = builders.iter().take(at).any(|other| other.is(fork)) || root.is(fork);
+            if twice {
+                return Err(PyValueError::new_err("a graph builder is joined once"));
+            }
+            let fork = fork.get().enter()?;
+            run(py, || builder.check_joinable(&fork))?;
+        }
+        let mut forks = Vec::new();
+        for fork in &builders {
+            match fork.get().slot.close() {
+                Closed::Taken(fork) => forks.push(fork),
+                // It ends with its last user, who gives the fork up; the end of the capture says so.
+                Closed::InUse | Closed::Before => {
+                    return Err(PyRuntimeError::new_err("another thread is using a graph builder that is joined"));
+                }
+            }
+        }
+        run(py, || builder.join(forks))?;
+        drop(builder);
+        Ok(root)
+    }
+
+    /// The stream for other libraries: the protocol's version, 0, and the handle as a number.
+    fn __cuda_stream__(&self) -> PyResult<(u32, u64)> {
+        Ok((0, self.as_stream()?.as_raw().addr() as u64))
+    }
+
+    /// A condition of the graph (``cuGraphConditionalHandleCreate``).
+    ///
+    /// Parameters
+    /// ----------
+    /// default_value : int, optional
+    ///     What it is at the start of every launch; without it, what it was.
+    #[pyo3(signature = (default_value=None))]
+    fn create_condition(&self, py: Python<'_>, default_value: Option<u32>) -> PyResult<GraphCondition> {
+        let builder = self.enter()?;
+        Ok(GraphCondition(run(py, || builder.create_condition(default_value))?))
+    }
+
+    /// A node whose body runs if the condition is not 0.
+    ///
+    /// Returns
+    /// -------
+    /// GraphBuilder
+    ///     The builder of the body. It begins and ends like any other one, before this one ends.
+    fn if_then(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<GraphBuilder> {
+        let (builder, condition) = (self.enter()?, condition::argument(condition)?);
+        Ok(GraphBuilder::of(run(py, || builder.if_then(&condition))?))
+    }
+
+    /// A node whose first body runs if the condition is not 0, and whose second one if it is. CUDA 12.8 or newer.
+    fn if_else<'py>(&self, py: Python<'py>, condition: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+        let (builder, condition) = (self.enter()?, condition::argument(condition)?);
+        let (then, otherwise) = run(py, || builder.if_else(&condition))?;
+        PyTuple::new(py, GraphBuilder::all(vec![then, otherwise], py)?)
+    }
+
+    /// A node of which the body runs whose number the condition is; none for a larger one. CUDA 12.8 or newer.
+    fn switch<'py>(
+        &self,
+        py: Python<'py>,
+        condition: &Bound<'py, PyAny>,
+        count: isize,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let (builder, condition) = (self.enter()?, condition::argument(condition)?);
+        let count = usize::try_from(count).unwrap_or(0);
+        PyTuple::new(py, GraphBuilder::all(run(py, || builder.switch(&condition, count))?, py)?)
+    }
+
+    /// A node whose body runs again and again while the condition is not 0.
+    fn while_loop(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<GraphBuilder> {
+        let (builder, condition) = (self.enter()?, condition::argument(condition)?);
+        Ok(GraphBuilder::of(run(py, || builder.while_loop(&condition))?))
+    }
+
+    /// Adds another builder's graph as one node (``cuGraphAddChildGraphNode``). The child may be closed afterwards.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If this one is not building, or the child has not ended.
+    fn embed(&self, py: Python<'_>, child: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Ok(child) = child.cast::<GraphBuilder>() else {
+            let kind = child.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("child must be a GraphBuilder, not {kind}")));
+        };
+        let (builder, child) = (self.enter()?, child.get().enter()?);
+        run(py, || builder.embed(&child))
+    }
+
+    /// Calls a function on the host each time the graph runs, once what comes before it is done; what comes later waits
+    /// for it. It must make no CUDA call. An exception in it is reported.
+    ///
+    /// Parameters
+    /// ----------
+    /// fn : callable or ctypes function
+    ///     A Python function without parameters, or a C function ``void (*)(void *)``. The graph keeps it.
+    /// user_data : int or bytes-like, optional
+    ///     For a C function: an address, or bytes that are copied, and of which it gets the address.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     If ``fn`` is not callable, or a C function of another prototype.
+    /// RuntimeError
+    ///     If it is not building, and in the body of a conditional node.
+    #[pyo3(signature = (r#fn, *, user_data=None))]
+    fn callback(&self, py: Python<'_>, r#fn: &Bound<'_, PyAny>, user_data: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let builder = self.enter()?;
+        callback::add(py, &builder, r#fn, user_data)
+    }
+
+    fn __repr__(&self) -> String {
+        match self.slot.enter() {
+            Some(_open) => format!("<GraphBuilder stream={:#x}>", self.stream.as_raw().addr()),
+            None => "<GraphBuilder closed>".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Python functions as host callbacks of graphs: they run on a thread of the driver, which takes the GIL for them.
+
+use crate::error::run;
+use crate::graph::keep::Kept;
+use crate::report::python_is_usable;
+use cuirass::graph::GraphBuilder;
+use cuirass_fault::{Failure, Misuse};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Callbacks that are running Python code.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Callbacks that came after the interpreter had begun to end.
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Adds a callback to a graph that is being built: a Python function, or a C function of ctypes.
+pub fn add(
+    py: Python<'_>,
+    builder: &GraphBuilder,
+    function: &Bound<'_, PyAny>,
+    user_data: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let user_data = user_data.filter(|data| !data.is_none());
+    if let Some(address) = c_function(function)? {
+        return add_c(py, builder, function, address, user_data);
+    }
+    if !function.is_callable() {
+        let kind = function.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("fn must be callable, {kind} is not")));
+    }
+    if user_data.is_some() {
+        return Err(PyValueError::new_err("user_data is for C functions; a Python function has what it closes over"));
+    }
+    let kept = Kept::new(function.clone().unbind());
+    run(py, || builder.callback(move || call(&kept)))
+}
+
+/// Counts itself as running.
+struct Running;
+
+impl Running {
+    fn start() -> Running {
+        RUNNING.fetch_add(1, Ordering::AcqRel);
+        Running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Runs on a thread of the driver.
+fn call(function: &Kept) {
+    let running = Running::start();
+    // Asked after it is counted, so that the exit hook either waits for it or is seen by it.
+    if !python_is_usable() {
+        SKIPPED.fetch_add(1, Ordering::AcqRel);
+        return;
+    }
+    let raised = Python::try_attach(|py| {
+        let error = function.get()?.bind(py).call0().err()?;
+        let name =
+            function.get()?.bind(py).repr().map_or_else(|_unnamed| "a function".to_owned(), |name| name.to_string());
+        let kind = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+        Some(format!("the host callback {name} raised {kind}: {}", error.value(py)))
+    });
+    drop(running);
+    if let Some(Some(text)) = raised {
+        Failure::misuse(Misuse::State, text).report("running a host callback of a graph");
+    }
+}
+
+/// The exit hook's part: waits for callbacks that are running, with the interpreter released.
+pub fn wait_for_running(py: Python<'_>) {
+    const LONGEST: Duration = Duration::from_secs(2);
+    py.detach(|| {
+        let start = Instant::now();
+        while RUNNING.load(Ordering::Acquire) > 0 && start.elapsed() < LONGEST {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// The address of a ctypes function; `None` for what is none. One of another prototype than `void (*)(void *)` is
+/// refused.
+fn c_function(function: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    let py = function.py();
+    // Whoever has such a function has loaded the module.
+    let Ok(ctypes) = py.import("sys")?.getattr("modules")?.get_item("ctypes") else { return Ok(None) };
+    if !function.is_instance(&ctypes.getattr("_CFuncPtr")?)? {
+        return Ok(None);
+    }
+    let pointer = ctypes.getattr("c_void_p")?;
+    let result = function.getattr("restype")?;
+    let arguments = function.getattr("argtypes")?;
+    let fits = result.is_none()
+        && arguments.cast::<PyTuple>().is_ok_and(|arguments| {
+            arguments.len() == 1 && arguments.get_item(0).is_ok_and(|argument| argument.is(&pointer))
+        });
+    if !fits {
+        return Err(PyTypeError::new_err(
+            "a C function that a graph calls takes one c_void_p and returns nothing: ctypes.CFUNCTYPE(None, \
+             ctypes.c_void_p), or restype = None and argtypes = (ctypes.c_void_p,)",
+        ));
+    }
+    let address = ctypes.getattr("cast")?.call1((function, &pointer))?.getattr("value")?;
+    let address: Option<usize> = address.extract()?;
+    address.filter(|address| *address != 0).map(Some).ok_or_else(|| PyValueError::new_err("fn is a null pointer"))
+}
+
+/// What the graph keeps of a C function: the ctypes object, and a copy of the bytes that it is given.
+struct CFunction {
+    _function: Kept,
+    data: Vec<u8>,
+}
+
+fn add_c(
+    py: Python<'_>,
+    builder: &GraphBuilder,
+    function: &Bound<'_, PyAny>,
+    address: usize,
+    user_data: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let mut kept = CFunction { _function: Kept::new(function.clone().unbind()), data: Vec::new() };
+    let mut data: usize = 0;
+    match user_data {
+        None => {}
+        Some(number) if number.is_instance_of::<PyInt>() => {
+            data = number.extract().map_err(|_range| PyValueError::new_err("user_data is no address"))?;
+        }
+        Some(object) => {
+            kept.data = crate::memory::bytes_of(object)?;
+            data = kept.data.as_mut_ptr().addr();
+        }
+    }
+    let owner: Arc<dyn Any + Send + Sync> = Arc::new(kept);
+    run(py, || add_c_function(builder, address, data, owner))
+}
+
+#[allow(unsafe_code)]
+fn add_c_function(
+    builder: &GraphBuilder,
+    address: usize,
+    data: usize,
+    owner: Arc<dyn Any + Send + Sync>,
+) -> cuirass::Result<()> {
+    let data = std::ptr::with_exposed_provenance_mut::<c_void>(data);
+    // SAFETY: [c-callback] ctypes says that it is a function of this prototype, and the graph keeps the ctypes object; what
+    // it does is the caller's promise.
+    unsafe {
+        let function = std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(address);
+        builder.callback_raw(function, data, owner)
+    }
+}

@@ -1,0 +1,86 @@
+//! Python objects that a graph keeps: what its callbacks call, and what its launches were given.
+
+use crate::kernel::Kernel;
+use crate::memory::Buffer;
+use crate::report::python_is_usable;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// An object that is let go on whichever thread the graph ends, with the interpreter attached; never, once the
+/// interpreter is ending.
+pub struct Kept(ManuallyDrop<Option<Py<PyAny>>>);
+
+impl Kept {
+    pub fn new(object: Py<PyAny>) -> Kept {
+        Kept(ManuallyDrop::new(Some(object)))
+    }
+
+    /// The object.
+    pub fn get(&self) -> Option<&Py<PyAny>> {
+        self.0.as_ref()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !python_is_usable() {
+            return;
+        }
+        let mut object = self.0.take();
+        if Python::try_attach(|_py| drop(object.take())).is_none() {
+            // The interpreter is gone: what needs it is left to the process's end.
+            let _leaked = ManuallyDrop::new(object);
+        }
+    }
+}
+
+/// A use of a buffer's memory: closing the buffer meanwhile does not give it back.
+struct BufferUse(Kept);
+
+impl Drop for BufferUse {
+    fn drop(&mut self) {
+        if !python_is_usable() {
+            return;
+        }
+        // Where the interpreter is gone the memory is left to the process's end.
+        let _attached = Python::try_attach(|py| {
+            if let Some(buffer) = self.0.get().and_then(|object| object.bind(py).cast::<Buffer>().ok()) {
+                buffer.get().leave();
+            }
+        });
+    }
+}
+
+/// Keeps what a launch was given as long as the graph that the stream is being captured into, if it is.
+pub fn launched(stream: &cuirass::Stream, kernel: &Bound<'_, Kernel>, arguments: &Bound<'_, PyTuple>) -> PyResult<()> {
+    if !cuirass::graph::is_captured(stream) {
+        return Ok(());
+    }
+    cuirass::graph::keep(stream, Arc::new(Kept::new(kernel.clone().into_any().unbind())));
+    for argument in arguments.iter() {
+        if let Ok(buffer) = argument.cast::<Buffer>() {
+            keep_buffer(stream, buffer)?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a buffer's memory as long as the graph that the stream is being captured into, if it is.
+#[inline]
+pub fn buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
+    if cuirass::graph::is_captured(stream) { keep_buffer(stream, buffer) } else { Ok(()) }
+}
+
+#[cold]
+fn keep_buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
+    if buffer.get().keep_own_memory(stream)? {
+        return Ok(());
+    }
+    // What another object keeps alive, or takes back: the buffer itself is kept.
+    buffer.get().enter_until_left()?;
+    let used = BufferUse(Kept::new(buffer.clone().into_any().unbind()));
+    cuirass::graph::keep(stream, Arc::new(used));
+    Ok(())
+}

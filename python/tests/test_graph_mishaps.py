@@ -1,0 +1,251 @@
+"""Captures that go wrong: each ends in one exception or one report, and leaves nothing behind."""
+
+import gc
+import threading
+
+import pytest
+
+import cuirass
+
+from .conftest import child
+
+MODES = ["global", "thread_local", "relaxed"]
+
+# What spoils a capture, as code; the last ones not in relaxed mode.
+ILLEGAL = {
+    "context": "device.sync()",
+    "stream": "stream.sync()",
+    "wait from outside": "stream.wait(outside)",
+    "query": "stream.record(inside).is_done",
+    "event": "stream.record(inside).sync()",
+    "merge": "stream.wait(rival.stream.record())",
+    "legacy": "buffer.fill(1, stream=cuirass.LEGACY_DEFAULT_STREAM)",
+    "other stream": "other.sync()",
+    "allocation": "device.allocate(64, stream=other)",
+    "pool": "cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions())",
+}
+ORDERS = ["end close", "close close", "collect", "end collect", "end end close", "end begin end", "with"]
+
+MISHAP = """
+import gc, sys, warnings
+import cuirass
+mode, illegal, name = sys.argv[1:4]
+texts = []
+warnings.simplefilter("always", cuirass.CUDAWarning)
+warnings.showwarning = lambda message, *rest: texts.append(str(message))
+device = cuirass.Device(0)
+device.set_current()
+for order in sys.argv[4:]:
+    stream = device.create_stream(options=cuirass.StreamOptions(nonblocking=name != "legacy"))
+    other, outside, inside = device.create_stream(), device.create_event(), device.create_event()
+    other.record(outside)
+    buffer = device.allocate(256, stream=stream)
+    rival = device.create_graph_builder()
+    device.sync()
+    gc.collect()
+    before = cuirass.sim.census() if cuirass.sim.is_active() else None
+    builder = stream.create_graph_builder().begin_building(mode)
+    if name == "merge":
+        rival.begin_building("relaxed")
+    buffer.fill(1, stream=builder)
+    raised = []
+    def do(step):
+        global builder
+        try:
+            if step == "with":
+                with builder:
+                    raise LookupError("mine")
+            elif step == "collect":
+                builder = None
+                gc.collect()
+            else:
+                getattr(builder, {"end": "end_building", "begin": "begin_building"}.get(step, step))()
+        except LookupError as error:
+            assert any("STREAM_CAPTURE_INVALIDATED" in note for note in error.__notes__), error.__notes__
+            raised.append(error)
+        except cuirass.CUDAError as error:
+            assert error.status == 901 and error.call == "cuStreamEndCapture", error
+            raised.append(error)
+        except RuntimeError as error:
+            pass
+    try:
+        exec(illegal)
+        sys.exit(f"{illegal} worked")
+    except cuirass.CUDAError as error:
+        error = None
+    if name == "merge":
+        try:
+            rival.end_building()
+            sys.exit("the rival's capture is spoilt too")
+        except cuirass.CUDAError:
+            pass
+    try:
+        builder.is_building
+        sys.exit("it is spoilt")
+    except RuntimeError:
+        pass
+    for step in order.split():
+        do(step)
+    if "collect" == order:
+        assert not raised and len(texts) == 1 and "INVALIDATED" in texts.pop(), (order, raised, texts)
+    else:
+        assert len(raised) == 1 and not texts, (order, raised, texts)
+    builder = None
+    raised.clear()
+    buffer.fill(2, stream=stream)
+    stream.sync()
+    gc.collect()
+    if before is not None:
+        assert cuirass.sim.census() == before, (order, cuirass.sim.census(), before)
+    again = stream.create_graph_builder().begin_building(mode)
+    buffer.fill(3, stream=again)
+    again.end_building().complete().launch(stream)
+    stream.sync()
+    again.close()
+print("well")
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_an_invalidated_capture_ends_in_one_error(mode, name):
+    if mode == "relaxed" and name in ("other stream", "allocation", "pool"):
+        pytest.skip("relaxed mode allows it")
+    result = child(MISHAP, mode, ILLEGAL[name], name, *ORDERS)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "well\n", "")
+
+
+LOOK_UP = """
+import gc, sys, threading
+import cuirass
+mode, place, what = sys.argv[1:4]
+device = cuirass.Device(0)
+device.set_current()
+stream, other = device.create_stream(), device.create_stream()
+pool = cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions())
+things = [pool.allocate(64, stream=stream), pool.allocate(64, stream=other), device.create_event(), pool, other]
+builder = stream.create_graph_builder().begin_building(mode)
+del pool, other
+def work():
+    if what == "property":
+        device.memory_resource
+    else:
+        cuirass.DeviceMemoryResource(device)
+    things.clear()
+    gc.collect()
+    cuirass.drain()
+if place == "same":
+    work()
+else:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+assert builder.is_building
+builder.end_building().complete().close()
+builder.close()
+stream.sync()
+print("well")
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("place", ["same", "other"])
+@pytest.mark.parametrize("what", ["property", "class"])
+def test_look_ups_and_releases_leave_captures_alone(mode, place, what):
+    result = child(LOOK_UP, mode, place, what)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "well\n", "")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_explicit_actions_get_a_note_that_names_the_mode(device, stream, mode):
+    with stream.create_graph_builder() as builder:
+        builder.begin_building(mode)
+        with pytest.raises(cuirass.CUDAError) as caught:
+            builder.stream.sync()
+        assert any("forbids" in note and mode in note for note in caught.value.__notes__)
+        with pytest.raises(cuirass.CUDAError, match="INVALIDATED"):
+            builder.end_building()
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local"])
+def test_another_thread_does_not_end_it(device, mode):
+    builder = device.create_graph_builder().begin_building(mode)
+    errors = []
+
+    def work():
+        try:
+            builder.end_building()
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1 and "thread that began it" in str(errors[0])
+    assert builder.is_building
+    builder.end_building()
+    builder.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("order", ["fork origin", "origin fork", "cycle"])
+def test_builders_are_collected_in_any_order(device, mode, order, reports, census):
+    builder = device.create_graph_builder().begin_building(mode)
+    fork = builder.split(2)[1]
+    if order == "fork origin":
+        del fork
+        gc.collect()
+        assert builder.is_building and not reports
+        del builder
+    elif order == "origin fork":
+        del builder
+        gc.collect()
+        del fork
+    else:
+        cycle = [builder, fork]
+        cycle.append(cycle)
+        del builder, fork, cycle
+    gc.collect()
+    assert len(reports) == 1 and "dropped while it was building" in reports[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_in_the_block_is_not_hidden(device, stream, mode, census):
+    with pytest.raises(LookupError) as caught, stream.create_graph_builder() as builder:
+        builder.begin_building(mode)
+        raise LookupError("mine")
+    assert not hasattr(caught.value, "__notes__"), "a good capture ends without an error"
+    stream.sync()
+    del builder, caught
+    gc.collect()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_stream_is_not_closed_while_it_is_captured(device, mode):
+    stream = device.create_stream()
+    builder = stream.create_graph_builder().begin_building(mode)
+    with pytest.raises(RuntimeError, match="captured"):
+        stream.close()
+    assert not stream.is_closed and builder.is_building
+    builder.end_building()
+    stream.close()
+    builder.close()
+
+
+def test_a_callback_that_comes_late_is_skipped():
+    result = child(
+        """
+import cuirass, time
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+builder = device.create_graph_builder().begin_building()
+for _ in range(100):
+    builder.callback(lambda: time.sleep(0.01))
+graph = builder.end_building().complete()
+graph.launch(stream)
+graph.launch(stream)
+time.sleep(0.05)
+"""
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
