@@ -1,11 +1,14 @@
 //! Python objects as kernel arguments, bit for bit.
+#![allow(unsafe_code)]
 
 use crate::memory::Buffer;
 use crate::view::with_bytes;
+use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyComplexMethods, PyFloat, PyInt, PyType};
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// An argument's bytes, kept until the launch.
 pub enum Value {
@@ -67,6 +70,9 @@ pub fn value_of(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult
     if object.is_exact_instance_of::<PyFloat>() {
         return Ok(float(object.extract()?, parameter));
     }
+    if let Some(size) = plain_size(object.get_type_ptr()) {
+        return Ok(plain(object, size));
+    }
     other(object, parameter)
 }
 
@@ -116,19 +122,45 @@ fn float(value: f64, parameter: Parameter<'_>) -> Value {
     }
 }
 
-/// How a NumPy scalar's bytes are read without its buffer.
-#[derive(Clone, Copy)]
-enum Scalar {
-    Integer(usize),
-    Half,
-    Single,
-    Double,
-    Bool,
-    Bytes,
+/// NumPy's plain scalar types, and how many bytes a value has. Where a value is, is public (`arrayscalars.h`): right
+/// behind the object's header. A type gets here only after that has been held against its `tobytes()`.
+struct Plain {
+    class: AtomicPtr<ffi::PyTypeObject>,
+    bytes: AtomicUsize,
 }
 
-/// NumPy's scalar types, by address; they are held, so that no other type gets the address.
-static SCALARS: RwLock<Vec<(Py<PyType>, Scalar)>> = RwLock::new(Vec::new());
+/// More than there are such types. Filled from the front, and never emptied: a type in it is held for good.
+static PLAIN: [Plain; 32] =
+    [const { Plain { class: AtomicPtr::new(std::ptr::null_mut()), bytes: AtomicUsize::new(0) } }; 32];
+/// Held by who adds to it.
+static ADDING: Mutex<()> = Mutex::new(());
+
+#[inline]
+fn plain_size(class: *mut ffi::PyTypeObject) -> Option<usize> {
+    for plain in &PLAIN {
+        let known = plain.class.load(Ordering::Acquire);
+        if known == class {
+            return Some(plain.bytes.load(Ordering::Relaxed));
+        }
+        if known.is_null() {
+            return None;
+        }
+    }
+    None
+}
+
+/// The bytes of a value behind the object's header.
+#[inline]
+fn plain(object: &Bound<'_, PyAny>, size: usize) -> Value {
+    let mut all = [0; 16];
+    let size = size.min(all.len());
+    // SAFETY: [plain-scalar] an instance of a class whose instances are at least `size` bytes larger than the header.
+    unsafe {
+        let value = object.as_ptr().cast::<u8>().add(size_of::<ffi::PyObject>());
+        std::ptr::copy_nonoverlapping(value, all.as_mut_ptr(), size);
+    }
+    Value::Small(all, size)
+}
 
 #[cold]
 #[inline(never)]
@@ -138,19 +170,12 @@ fn other(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Value>
         return Ok(Value::small([u8::from(object.is_truthy()?)]));
     }
     let class = object.get_type();
-    let known = {
-        let scalars = SCALARS.read().unwrap_or_else(PoisonError::into_inner);
-        scalars.iter().find(|(scalar, _)| scalar.is(&class)).map(|(_, kind)| *kind)
-    };
-    if let Some(kind) = known {
-        return scalar(object, kind);
-    }
     if let Some(generic) = loaded(py, "numpy", "generic")?
         && object.is_instance(&generic)?
     {
-        let kind = classify(object)?;
-        SCALARS.write().unwrap_or_else(PoisonError::into_inner).push((class.unbind(), kind));
-        return scalar(object, kind);
+        let value = bytes(object)?;
+        remember_plain(object, &class, &value)?;
+        return Ok(value);
     }
     if let Some(base) = ctypes_base(py)?
         && object.is_instance(&base)?
@@ -219,42 +244,28 @@ fn ctypes_base(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     }
 }
 
-fn classify(object: &Bound<'_, PyAny>) -> PyResult<Scalar> {
-    let dtype = object.getattr("dtype")?;
-    let (kind, size): (String, usize) = (dtype.getattr("kind")?.extract()?, dtype.getattr("itemsize")?.extract()?);
-    Ok(match (kind.as_str(), size) {
-        ("i" | "u", size @ (1 | 2 | 4 | 8)) => Scalar::Integer(size),
-        ("f", 2) => Scalar::Half,
-        ("f", 4) => Scalar::Single,
-        ("f", 8) => Scalar::Double,
-        ("b", _) => Scalar::Bool,
-        _ => Scalar::Bytes,
-    })
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the number came from the smaller type")]
-fn scalar(object: &Bound<'_, PyAny>, kind: Scalar) -> PyResult<Value> {
-    Ok(match kind {
-        Scalar::Integer(size) => {
-            let value = match object.extract::<i64>() {
-                Ok(value) => value.to_le_bytes(),
-                Err(_large) => object.extract::<u64>()?.to_le_bytes(),
-            };
-            let mut all = [0; 16];
-            for (to, from) in all.iter_mut().zip(value) {
-                *to = from;
-            }
-            Value::Small(all, size)
-        }
-        Scalar::Half => {
-            // By its bits: a conversion would lose what a NaN carries.
-            return bytes(object);
-        }
-        Scalar::Single => Value::small((object.extract::<f64>()? as f32).to_ne_bytes()),
-        Scalar::Double => Value::small(object.extract::<f64>()?.to_ne_bytes()),
-        Scalar::Bool => Value::small([u8::from(object.is_truthy()?)]),
-        Scalar::Bytes => return bytes(object),
-    })
+/// Notes that a class is one of NumPy's plain scalar types, if it is.
+fn remember_plain(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>, value: &Value) -> PyResult<()> {
+    let kind: String = object.getattr("dtype")?.getattr("kind")?.extract()?;
+    let size = value.bytes().len();
+    let is_plain = matches!((kind.as_str(), size), ("i" | "u" | "f" | "b" | "m" | "M", 1 | 2 | 4 | 8) | ("c", 8 | 16));
+    let instance: usize = class.getattr("__basicsize__")?.extract()?;
+    let module: String = class.getattr("__module__")?.extract()?;
+    if !is_plain || module != "numpy" || instance < size_of::<ffi::PyObject>() + size {
+        return Ok(());
+    }
+    if plain(object, size).bytes() != value.bytes() {
+        return Ok(());
+    }
+    let _adding = ADDING.lock();
+    if plain_size(class.as_type_ptr()).is_none()
+        && let Some(free) = PLAIN.iter().find(|plain| plain.class.load(Ordering::Relaxed).is_null())
+    {
+        free.bytes.store(size, Ordering::Relaxed);
+        // The reference is kept for good, so that no other type gets the address.
+        free.class.store(class.clone().into_ptr().cast(), Ordering::Release);
+    }
+    Ok(())
 }
 
 /// A NumPy scalar's own bytes: complex numbers, dates, records.

@@ -66,6 +66,8 @@ fn bodies_run_as_the_condition_says() {
             launch_add(builder.stream(), add(), &buffer, 1000).unwrap();
             builder.end_building().unwrap();
             let graph = complete(&builder);
+            // Three conditional nodes with five bodies in all: each a kernel.
+            assert_eq!(graph.to_dot().unwrap().matches("subgraph").count(), 5);
             drop((then, then2, otherwise, cases));
             builder.close().unwrap();
             graph.launch(&stream).unwrap();

@@ -220,3 +220,41 @@ pub fn parse(image: Image, target: &Target) -> Result<Arc<Code>, (Status, String
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fat binary as nvFatbin writes it: a header of 16 bytes, then entries of 88 bytes and their payload.
+    fn fatbin(entries: &[(u16, u32, u32, &[u8])]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (kind, packed, arch, payload) in entries {
+            let mut head = [0_u8; 88];
+            head[..2].copy_from_slice(&kind.to_le_bytes());
+            head[4] = 88;
+            head[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+            head[16..20].copy_from_slice(&packed.to_le_bytes());
+            head[28..32].copy_from_slice(&arch.to_le_bytes());
+            body.extend_from_slice(&head);
+            body.extend_from_slice(payload);
+        }
+        let mut all = FATBIN.to_le_bytes().to_vec();
+        all.extend_from_slice(&[1, 0, 16, 0]);
+        all.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        all.extend(body);
+        all
+    }
+
+    #[test]
+    fn the_newest_plain_ptx_of_a_fat_binary_is_taken() {
+        let (old, new) = (b".version 8.0 old\0".as_slice(), b".version 8.0 new\0\0\0".as_slice());
+        let all = fatbin(&[(2, 0, 90, b"\x7fELF"), (1, 0, 80, old), (1, 0, 90, new), (1, 9, 100, b"packed")]);
+        assert_eq!(text_in(&all), Some(b".version 8.0 new".to_vec()));
+        assert_eq!(text_in(&fatbin(&[(1, 9, 100, b"packed")])), None);
+        for len in 0..all.len() {
+            // Cut anywhere it is no more than found nothing, or the older text.
+            let found = text_in(&all[..len]);
+            assert!(found.is_none_or(|text| text.starts_with(b".version")));
+        }
+    }
+}

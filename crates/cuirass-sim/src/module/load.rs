@@ -7,7 +7,8 @@ use crate::engine;
 use crate::handle::Handle;
 use crate::report;
 use crate::state;
-use crate::status::{Answer, FILE_NOT_FOUND, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED};
+use crate::status::{Answer, FILE_NOT_FOUND, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND,
+    NOT_PERMITTED};
 use crate::thread;
 use cuirass_ptx::Target;
 use cuirass_sys::cuda::{CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode};
@@ -40,7 +41,8 @@ pub(super) fn code(image: Image, target: &Target, logs: Option<(&Logs, &Out<*mut
         logs.write(values, parsed.as_ref().err().map_or("", |(_, text)| text))?;
     }
     parsed.map_err(|(status, text)| {
-        if logs.is_none() {
+        // (What the device has no code for has been reported already.)
+        if logs.is_none() && status != NO_BINARY_FOR_GPU {
             report::make(report::Kind::Bug, format!("{}: {}", thread::place(), text.trim_end()));
         }
         status

@@ -1,7 +1,7 @@
 //! Conditional nodes: parts of a graph that run, or run again, as a condition says while the graph is running.
 
 use crate::graph::builder::{Body, GraphBuilder, Phase, Role, state};
-use crate::graph::recording::Recording;
+use crate::graph::recording::{Attachment, Recording};
 use crate::launch::Argument;
 use crate::stream::{Stream, StreamOptions};
 use crate::{Outcome, Result};
@@ -123,6 +123,8 @@ impl GraphBuilder {
         let context = recording.context.as_raw();
         let (node, graphs) =
             call::add_conditional(info.graph, &info.dependencies, &info.edges, condition.0, kind, bodies, context)?;
+        let bodies = graphs.iter().map(|graph| Opaque(*graph)).collect();
+        recording.attachments.add(Attachment::Bodies(Opaque(node), bodies));
         capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
             failure
                 .note("the conditional node itself was added to the graph, and what comes later does not wait for it")

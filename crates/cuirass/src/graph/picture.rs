@@ -1,6 +1,7 @@
 //! Pictures of graphs: as DOT, and drawn as SVG without any program's help.
 
 use crate::graph::definition::{GraphDefinition, GraphNode, NodeKind, nodes_of};
+use crate::graph::recording::Attachments;
 use crate::{Outcome, Result};
 use cuirass_call::graph::{definition as call, node as node_call};
 use cuirass_call::module as module_call;
@@ -36,7 +37,7 @@ impl GraphDefinition {
     /// # Errors
     /// What the driver answers.
     pub fn to_dot(&self) -> Result<String> {
-        let picture = read(self.alive()?)?;
+        let picture = read(self.alive()?, self.attachments())?;
         let mut text = String::from("digraph graph_ {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\"];\n");
         write_dot(&picture, "n", 1, &mut text);
         text.push_str("}\n");
@@ -48,7 +49,7 @@ impl GraphDefinition {
     /// # Errors
     /// What the driver answers.
     pub fn to_svg(&self) -> Result<String> {
-        let picture = read(self.alive()?)?;
+        let picture = read(self.alive()?, self.attachments())?;
         // The library that draws is not ours: a mistake of its own must not end the process.
         let drawn = catch_unwind(AssertUnwindSafe(|| draw(&picture)));
         drawn.map_err(|panic| {
@@ -58,17 +59,21 @@ impl GraphDefinition {
     }
 }
 
-fn read(graph: CUgraph) -> Outcome<Picture> {
+fn read(graph: CUgraph, attachments: &Attachments) -> Outcome<Picture> {
     let nodes = nodes_of(graph)?;
     let place = |raw| nodes.iter().position(|node| node.as_raw() == raw);
     let edges = call::get_edges(graph)?;
     let edges = edges.into_iter().filter_map(|(from, to)| Some((place(from)?, place(to)?))).collect();
     let mut picture = Picture { boxes: Vec::new(), edges, children: Vec::new() };
+    let inner = |raw: CUgraph| read(raw, attachments);
     for (at, node) in nodes.iter().enumerate() {
         let (label, color) = describe(*node)?;
         picture.boxes.push(Box { label, color });
         if node.kind() == NodeKind::CU_GRAPH_NODE_TYPE_GRAPH {
-            picture.children.push((at, read(node_call::child_get_graph(node.as_raw())?)?));
+            picture.children.push((at, inner(node_call::child_get_graph(node.as_raw())?)?));
+        }
+        for body in attachments.bodies_of(node.as_raw()) {
+            picture.children.push((at, inner(body)?));
         }
     }
     Ok(picture)
@@ -127,9 +132,11 @@ fn write_dot(picture: &Picture, prefix: &str, depth: usize, text: &mut String) {
     for (from, to) in &picture.edges {
         text.push_str(&format!("{indent}{prefix}{from} -> {prefix}{to};\n"));
     }
-    for (at, child) in &picture.children {
-        text.push_str(&format!("{indent}subgraph cluster_{prefix}{at} {{\n{indent}  label=\"in node {at}\";\n"));
-        write_dot(child, &format!("{prefix}{at}_"), depth + 1, text);
+    for (number, (at, child)) in picture.children.iter().enumerate() {
+        text.push_str(&format!(
+            "{indent}subgraph cluster_{prefix}{at}_{number} {{\n{indent}  label=\"in node {at}\";\n"
+        ));
+        write_dot(child, &format!("{prefix}{at}_{number}_"), depth + 1, text);
         text.push_str(&format!("{indent}}}\n"));
     }
 }
@@ -163,7 +170,8 @@ fn draw(picture: &Picture) -> String {
         }
     }
     graph.do_it(false, false, false, &mut writer);
-    writer.finalize()
+    // The library writes Times, which is hard to read at this size.
+    writer.finalize().replace("font-family: Times, serif", "font-family: Helvetica, Arial, DejaVu Sans, sans-serif")
 }
 
 fn add_box(graph: &mut VisualGraph, label: &str, color: &str) -> NodeHandle {

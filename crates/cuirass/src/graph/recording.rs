@@ -11,8 +11,9 @@ use crate::graph::options::CaptureMode;
 use crate::memory::{Buffer, Held};
 use crate::module::Kernel;
 use crate::stream::Stream;
+use cuirass_call::owner::Opaque;
 use cuirass_call::status;
-use cuirass_call::sys::cuda::CUevent;
+use cuirass_call::sys::cuda::{CUevent, CUgraph, CUgraphNode};
 use cuirass_fault::lock::Mutex;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub(crate) enum Attachment {
     /// What a child graph's work refers to.
     Child(#[allow(dead_code)] Arc<Attachments>),
     Other(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
+    /// The bodies of a conditional node, which older drivers do not tell: for pictures.
+    Bodies(Opaque<CUgraphNode>, Vec<Opaque<CUgraph>>),
 }
 
 /// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
@@ -40,8 +43,19 @@ impl Attachments {
         self.0.lock().push(attachment);
     }
 
+    /// Whether there is nothing to let go of.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.0.lock().iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
+    }
+
+    /// The bodies of a conditional node, where they are known.
+    pub(crate) fn bodies_of(&self, node: CUgraphNode) -> Vec<CUgraph> {
+        let all = self.0.lock();
+        let found = all.iter().find_map(|attachment| match attachment {
+            Attachment::Bodies(known, bodies) if known.0 == node => Some(bodies),
+            _ => None,
+        });
+        found.map(|bodies| bodies.iter().map(|body| body.0).collect()).unwrap_or_default()
     }
 }
 
