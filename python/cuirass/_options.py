@@ -342,8 +342,7 @@ class GraphDebugPrintOptions:
     conditional_node_params: bool = False
 
 
-for _class in (GraphCompleteOptions, GraphDebugPrintOptions):
-    _class.__module__ = "cuirass.graph"
+GraphCompleteOptions.__module__ = GraphDebugPrintOptions.__module__ = "cuirass.graph"
 for _class in (StreamOptions, EventOptions, ContextOptions, DeviceMemoryResourceOptions, ProgramOptions):
     _class.__module__ = "cuirass"
 del _class

@@ -116,9 +116,14 @@ builtins.stream = stream
 
 def test_a_forked_child_ends_quietly():
     """Releases of what is the parent's do nothing and report nothing."""
-    source = EVERYTHING.replace('"too late"', '"too early"') + """
+    source = (
+        EVERYTHING.replace('"too late"', '"too early"')
+        + """
 import os
+import warnings
 stream.sync()
+# From Python 3.12 on, a fork of a process with threads is warned of.
+warnings.simplefilter("ignore", DeprecationWarning)
 if os.fork() == 0:
     del event, other, context, pooled, pool, kernel, code
     default.close(stream); stream.close(); buffer.close()
@@ -134,6 +139,7 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 buffer.fill(0, stream=stream)
 stream.sync()
 """
+    )
     result = child(source, KERNELS)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""

@@ -4926,14 +4926,22 @@ pub unsafe extern "C" fn cuMemHostGetFlags(
 /// # Safety
 /// As `cuda.h` says of `cuMemHostRegister`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister(
     p: *mut ::std::os::raw::c_void,
     bytesize: usize,
     Flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[351])
+    gate::call(&EXPORTS[351], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::pinned::cuMemHostRegister(
+                FromC::from_c(p),
+                FromC::from_c(bytesize),
+                FromC::from_c(Flags),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemHostRegister_v2`.
@@ -11680,7 +11688,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/pinned",
         since: 4000,
         address: Address(cuMemHostRegister as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },

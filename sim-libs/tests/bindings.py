@@ -75,7 +75,8 @@ def main():
     ok(driver.cuLaunchKernel(function, (n + 255) // 256, 1, 1, 256, 1, 1, 0, stream, (values, types), 0))
     ok(driver.cuMemcpyDtoHAsync(out.ctypes.data, dout, out.nbytes, stream))
     ok(driver.cuStreamSynchronize(stream))
-    assert np.array_equal(out, np.float32(2.5) * x + y) or np.allclose(out, 2.5 * x + y, rtol=1e-6)
+    # The kernel rounds once where numpy rounds twice.
+    assert np.allclose(out, 2.5 * x + y, rtol=1e-6)
     for memory in (dx, dy, dout):
         ok(driver.cuMemFreeAsync(memory, stream))
 
@@ -85,11 +86,7 @@ def main():
     small = ok(driver.cuMemAlloc(4 * 64))
     ok(driver.cuLaunchKernel(function, 2, 1, 1, 64, 1, 1, 0, stream, ((small,), (None,)), 0))
     ok(driver.cuStreamSynchronize(stream))
-    names = [name for name in ptx().decode().split() if "counter" in name and name.endswith(";")]
-    address, size = ok(driver.cuLibraryGetGlobal(library, b"counter")) if not names else (None, None)
-    if address is None:
-        module = ok(driver.cuLibraryGetModule(library))
-        address, size = ok(driver.cuModuleGetGlobal(module, b"counter"))
+    address, size = ok(driver.cuLibraryGetGlobal(library, b"counter"))
     value = np.zeros(1, dtype=np.int32)
     assert size == 4
     ok(driver.cuMemcpyDtoH(value.ctypes.data, address, 4))
@@ -108,7 +105,8 @@ def main():
     assert np.array_equal(view, np.arange(63, -1, -1))
     status = driver.cuLaunchKernel(reverse, 1, 1, 1, 128, 1, 1, 256, stream, ((managed,), (None,)), 0)[0]
     assert status == driver.CUresult.CUDA_ERROR_INVALID_VALUE, status
-    assert ok(driver.cuFuncGetAttribute(driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, reverse)) == 64
+    most_threads = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+    assert ok(driver.cuFuncGetAttribute(most_threads, reverse)) == 64
     assert ok(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(reverse, 64, 256)) == 32
     assert ok(driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED, managed))
 

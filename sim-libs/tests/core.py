@@ -5,7 +5,7 @@ nvidia-cuda-nvrtc. PTX is asked for, because the simulated device's native code 
 """
 
 import numpy as np
-from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, launch
 
 SOURCE = """
 template<typename T>
@@ -28,11 +28,8 @@ def main():
         random = np.random.default_rng(3)
         x, y = (random.random(n).astype(dtype) for _ in range(2))
         out = np.zeros(n, dtype=dtype)
-        pool, pinned = device.memory_resource, None
+        pool, pinned = device.memory_resource, LegacyPinnedMemoryResource()
         buffers = [pool.allocate(x.nbytes, stream=stream) for _ in range(3)]
-        from cuda.core import LegacyPinnedMemoryResource
-
-        pinned = LegacyPinnedMemoryResource()
         staging = [pinned.allocate(x.nbytes, stream=stream) for _ in range(3)]
         for stage, values in zip(staging, (x, y, out), strict=True):
             np.from_dlpack(stage).view(dtype)[:] = values

@@ -1,4 +1,4 @@
-"""What NVRTC makes of CUDA C++ that asks the driver for something: printf, malloc, assert, faults, fences between blocks.
+"""What NVRTC makes of CUDA C++ that asks the driver for something: printf, malloc, assert, faults, fences.
 
 Run with the folder of the simulated libcuda.so.1 first in LD_LIBRARY_PATH; needs cuda-bindings, numpy and
 nvidia-cuda-nvrtc. Each part runs in a process of its own, because a kernel's fault stays with its context.
@@ -139,7 +139,8 @@ def scan(m):
     values = np.random.default_rng(2).integers(-100, 100, 1024 * 50, dtype=np.int32)
     out = m.upload(np.zeros_like(values))
     m.launch("scan", 50, 1024, m.upload(values), out, len(values))
-    assert np.array_equal(m.download(out, np.zeros_like(values)).reshape(50, 1024), values.reshape(50, 1024).cumsum(axis=1))
+    sums = m.download(out, np.zeros_like(values)).reshape(50, 1024)
+    assert np.array_equal(sums, values.reshape(50, 1024).cumsum(axis=1))
 
 
 def last(m):

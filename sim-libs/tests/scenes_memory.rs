@@ -140,7 +140,8 @@ fn pools() {
         let plain = props(0, 0);
         let plain = d.get("cuMemPoolCreate", |out| (out, plain.as_ptr()));
         let (mut file, mut data, mut shared) = (0u64, [0u64; 8], 0usize);
-        let export = |pool: usize, to: &mut u64| d.call("cuMemPoolExportToShareableHandle", (to as *mut u64, pool, 1u32, 0u64));
+        let export =
+            |pool: usize, to: &mut u64| d.call("cuMemPoolExportToShareableHandle", (to as *mut u64, pool, 1u32, 0u64));
         s.step("export non-ipc", export(plain, &mut file));
         s.step("create ipc pool", d.call("cuMemPoolCreate", (&raw mut shared, props(0, 1).as_ptr())));
         let status = export(shared, &mut file);
@@ -202,7 +203,10 @@ fn launches() {
             d.call("cuModuleLoadData", (&raw mut got, image))
         };
         s.step("load garbage", load([0xabu8, 0xcd, 0xef, 0x12, 0].as_ptr()));
-        s.step("load bad ptx", load(c".version 8.0\n.target sm_80\n.address_size 64\nthis is not ptx\n".as_ptr().cast()));
+        s.step(
+            "load bad ptx",
+            load(c".version 8.0\n.target sm_80\n.address_size 64\nthis is not ptx\n".as_ptr().cast()),
+        );
         s.step("load newer ptx", load(c".version 99.0\n.target sm_80\n.address_size 64\n".as_ptr().cast()));
         s.step("load sm_75 cubin", load(cubin(75).as_ptr()));
         s.step("unload", d.call("cuModuleUnload", (module,)));
@@ -242,7 +246,10 @@ fn sticky(scene: &'static str, kernel: &'static std::ffi::CStr) {
     let argument = memory;
     let arguments = [&raw const argument];
     let one = 1u32;
-    s.step("launch", d.call("cuLaunchKernel", (function, one, one, one, one, one, one, 0u32, stream, arguments.as_ptr(), NULL)));
+    s.step(
+        "launch",
+        d.call("cuLaunchKernel", (function, one, one, one, one, one, one, 0u32, stream, arguments.as_ptr(), NULL)),
+    );
     s.step("stream sync", d.call("cuStreamSynchronize", (stream,)));
     s.step("stream sync again", d.call("cuStreamSynchronize", (stream,)));
     s.step("stream query", d.call("cuStreamQuery", (stream,)));

@@ -1,6 +1,7 @@
 //! The one owner of driver handles, with the one `Drop` for them in the workspace.
 
 use crate::status::code;
+use crate::table::is_forked;
 use cuirass_fault::Failure;
 use std::mem::ManuallyDrop;
 
@@ -69,7 +70,7 @@ impl<K: Kind> Owned<K> {
     #[inline]
     pub fn close(self) -> Result<(), Failure> {
         let (raw, parent) = self.into_raw();
-        K::release(raw, parent)
+        release::<K>(raw, parent)
     }
 
     /// Leaves the handle, and what it needs, to the caller: it is not given back here.
@@ -85,10 +86,16 @@ impl<K: Kind> Drop for Owned<K> {
     fn drop(&mut self) {
         // SAFETY: [owner-parent] whatever else takes the parent prevents this drop.
         let parent = unsafe { ManuallyDrop::take(&mut self.parent) };
-        if let Err(failure) = K::release(self.raw, parent) {
+        if let Err(failure) = release::<K>(self.raw, parent) {
             report_release::<K>(failure);
         }
     }
+}
+
+/// Gives a handle back. In a forked child there is nothing to give back: the handle is the parent's.
+#[inline]
+fn release<K: Kind>(raw: K::Raw, parent: K::Parent) -> Result<(), Failure> {
+    if is_forked() { Ok(()) } else { K::release(raw, parent) }
 }
 
 /// Reports a failed release. That the driver is shutting down is an answer.

@@ -184,3 +184,53 @@ fn halves() {
     assert_eq!(ram.u32s(h2)[0], 0x5c00_5800);
     assert_eq!(ram.bytes(b)[..2], [0x00, 0x43]);
 }
+
+/// Lanes of one instruction name four sets of members; one lane of the first set comes from
+/// elsewhere, so that set waits and the others need not.
+#[test]
+fn members_by_lane() {
+    let source = "
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+    .reg .b32 %w<10>;
+    .reg .b64 %l<4>;
+    .reg .pred %p<3>;
+    ld.param.u64 %l1, [out];
+    mov.u32 %w1, %tid.x;
+    mul.wide.u32 %l2, %w1, 4;
+    add.s64 %l1, %l1, %l2;
+    and.b32 %w2, %w1, 24;
+    shl.b32 %w3, 0xff, %w2;
+    setp.eq.u32 %p1, %w1, 3;
+    @%p1 bra elsewhere;
+    redux.sync.add.u32 %w4, %w1, %w3;
+    vote.sync.ballot.b32 %w5, %p1, %w3;
+    bra.uni both;
+elsewhere:
+    redux.sync.add.u32 %w4, 1000, %w3;
+    vote.sync.ballot.b32 %w5, %p1, %w3;
+both:
+    bar.warp.sync 0xffffffff;
+    shl.b32 %w5, %w5, 16;
+    add.u32 %w4, %w4, %w5;
+    match.any.sync.b32 %w6, %w1, 0xffffffff;
+    redux.sync.or.b32 %w8, 4096, %w6;
+    add.u32 %w4, %w4, %w8;
+    st.global.u32 [%l1], %w4;
+    ret;
+}
+";
+    let mut ram = Ram::default();
+    let loaded = load(source, &mut ram).unwrap();
+    let out = ram.alloc(32 * 4);
+    let params = Params::default().u64(out);
+    Go::new("k", 1, 32, params).run(&loaded, &ram, &TestHost::default()).unwrap();
+    for (i, v) in ram.u32s(out).into_iter().enumerate() {
+        let sum: u32 = (i as u32 / 8 * 8..i as u32 / 8 * 8 + 8).sum();
+        let want = if i < 8 { sum - 3 + 1000 + (8 << 16) } else { sum };
+        assert_eq!(v, want + 4096, "{i}");
+    }
+}

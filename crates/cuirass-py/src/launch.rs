@@ -85,8 +85,10 @@ pub fn launch(
     let stream: &cuirass::Stream = &stream;
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
-    run(py, move || unsafe { cuirass::launch(stream, &config, kernel, arguments.all()) })?;
-    keep::launched(stream, object, kernel_args)
+    let launched = run(py, move || unsafe { cuirass::launch(stream, &config, kernel, arguments.all()) });
+    // Whatever the answer: the node may be there even where the call returns an error.
+    let kept = keep::launched(stream, object, kernel_args);
+    launched.and(kept)
 }
 
 #[cold]

@@ -37,14 +37,7 @@ impl Device {
             attributes.insert(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR.0, (arch / 10) as i32);
             attributes.insert(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR.0, (arch % 10) as i32);
         }
-        Self {
-            ordinal,
-            memory: config.memory,
-            primary: None,
-            retained: 0,
-            primary_flags: 0,
-            attributes,
-        }
+        Self { ordinal, memory: config.memory, primary: None, retained: 0, primary_flags: 0, attributes }
     }
 
     /// An attribute, 0 if the profile has none.

@@ -29,7 +29,7 @@ pub struct Dep {
 }
 
 /// Names a queue; a key of a queue that is gone counts as done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QueueKey {
     slot: u32,
     generation: u32,
@@ -219,6 +219,13 @@ impl Engine {
     /// Whether all places are reached.
     pub fn all_reached(&self, deps: &[Dep]) -> bool {
         deps.iter().all(|dep| self.reached(*dep))
+    }
+
+    /// A new queue like another one.
+    pub fn open_like(&mut self, other: QueueKey) -> QueueKey {
+        let (context, device, priority) =
+            self.find(other).map_or((Handle::NULL, 0, 0), |queue| (queue.context, queue.device, queue.priority));
+        self.open(context, device, priority)
     }
 
     /// Whether a queue is there: open, or closed with work that is still pending.

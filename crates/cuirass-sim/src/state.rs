@@ -104,8 +104,6 @@ impl State {
     /// A call has waited for work: what that brings about beside.
     pub fn synchronised(&mut self) {
         crate::memory::synchronised(self);
-        if crate::launch::output::waits() {
-            crate::launch::output::flush();
-        }
+        crate::launch::output::fetch();
     }
 }

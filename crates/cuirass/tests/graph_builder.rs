@@ -5,7 +5,7 @@ mod graph_support;
 
 use cuirass::graph::{CaptureMode, GraphCompleteOptions, GraphDebugPrintOptions, NodeKind};
 use cuirass::memory::{GraphMemoryResource, LegacyPinnedMemoryResource, MemoryResource};
-use cuirass::{Buffer, CaptureStatus, ErrorKind, EventOptions, Stream};
+use cuirass::{Buffer, CaptureStatus, ErrorKind, EventOptions, LaunchConfig, Program, ProgramOptions, Stream, launch};
 use cuirass_testkit as testkit;
 use graph_support::*;
 use std::sync::Arc;
@@ -200,6 +200,35 @@ fn split_branches_run_and_are_joined() {
         graph.close().unwrap();
         stream.synchronize().unwrap();
         assert_eq!(census(), before);
+    }
+}
+
+#[test]
+fn branches_run_at_the_same_time() {
+    let _alone = testkit::alone();
+    let source = "extern \"C\" __global__ void meet(volatile int* seats, int me) { seats[me] = 1; \
+                  for (int i = 0; i < 100000000 && !seats[1 - me]; ++i) {} seats[2 + me] = seats[1 - me]; }";
+    let options = ProgramOptions::for_device(device()).unwrap();
+    let meet = Program::new(source, &options).unwrap().compile_to_cubin().unwrap().kernel("meet").unwrap();
+    let stream = stream();
+    let seats = numbers(4, &stream);
+    stream.synchronize().unwrap();
+    let builder = stream.create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Relaxed).unwrap();
+    let forks = builder.split(2).unwrap();
+    for (me, stream) in [builder.stream(), forks[0].stream()].into_iter().enumerate() {
+        let me = me as i32;
+        // SAFETY: [test] the kernel uses the four seats.
+        unsafe { launch(stream, &LaunchConfig::linear(1, 1), &meet, &[(&seats).into(), (&me).into()]).unwrap() };
+    }
+    builder.join(forks).unwrap();
+    builder.end_building().unwrap();
+    let graph = complete(&builder);
+    graph.launch(&stream).unwrap();
+    let met = read(&seats, &stream);
+    // The first to come waits for the other one; one after the other it would wait in vain.
+    if testkit::is_simulator() {
+        assert_eq!(met, [1; 4]);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::Table;
 use super::flags::{FTZ, INTEGRAL, ROUND, RZ, SAT};
-use super::float::{f, finish32, flush32, g};
+use super::float::{f, finish32, flush32, g, prefer64};
 use super::shape::{each_un, un};
 use crate::soft::{self, Round};
 
@@ -98,7 +98,7 @@ macro_rules! from_float_rows {
         const FLAGS: u32 = ROUND | INTEGRAL | FTZ | SAT;
         macro_rules! pair {
             ($d:literal, $dt:ty, $du:ty, $D:literal, $signed:literal,
-                                         $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
+                                             $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
                 t.flag_row(
                     concat!("cvt.", $d, ".", $s),
                     concat!($D, $S),
@@ -237,7 +237,7 @@ fn same32(a: u32, k: u32) -> u32 {
 }
 
 fn same64(a: u64, k: u32) -> u64 {
-    let v = if k & INTEGRAL != 0 { integral(g(a), k).to_bits() } else { a };
+    let v = if k & INTEGRAL != 0 { prefer64(a, integral(g(a), k).to_bits()) } else { a };
     if k & SAT != 0 { saturate64(v) } else { v }
 }
 

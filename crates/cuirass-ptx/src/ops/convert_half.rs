@@ -17,10 +17,11 @@ fn narrow(from: Format, to: Format, a: u64, k: u32) -> u64 {
         if k & SAT != 0 {
             return 0;
         }
-        // From `f64` a NaN keeps the upper bits of its payload.
+        // From `f64` a NaN keeps its sign and the upper bits of its payload.
         if from.man == 52 && to.man < 52 {
             let payload = (a >> (52 - to.man)) & ((1 << to.man) - 1);
-            return to.infinity() | payload | 1 << (to.man - 1);
+            let sign = if a >> 63 != 0 { sign } else { 0 };
+            return sign | to.infinity() | payload | 1 << (to.man - 1);
         }
         return v;
     }

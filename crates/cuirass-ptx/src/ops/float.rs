@@ -152,10 +152,18 @@ pub(crate) fn sqrt32(a: u32, flags: u32) -> u32 {
     finish32(v, flags)
 }
 
-/// A NaN operand is the result, quieted; a made NaN is hardware's.
+/// A NaN operand is the result, quieted; a made NaN is hardware's. Which of several NaNs it is
+/// has to be said with [`prefer64`].
 #[inline(always)]
 pub(crate) fn out64(v: f64) -> u64 {
     v.to_bits()
+}
+
+/// The result `v` unless the operand `b` is a NaN, which goes before the others: sums, products,
+/// minimum and maximum look at the second operand first, `fma` at the second, the third, the first.
+#[inline(always)]
+pub(crate) fn prefer64(b: u64, v: u64) -> u64 {
+    if g(b).is_nan() { b | QUIET64 } else { v }
 }
 
 /// A result in the direction of the flags, from the nearest one and what that lost; `soft` where
@@ -252,7 +260,13 @@ const QUIET64: u64 = 1 << 51;
 /// `-a`; the sign of a NaN stays.
 #[inline(always)]
 pub(crate) fn neg64(a: u64) -> u64 {
-    if g(a).is_nan() { a | QUIET64 } else { a ^ 1 << 63 }
+    prefer64(a, a ^ 1 << 63)
+}
+
+/// The magnitude of `a`; the sign of a NaN stays.
+#[inline(always)]
+pub(crate) fn abs64(a: u64) -> u64 {
+    prefer64(a, a & !(1 << 63))
 }
 
 /// As [`pick32`] for `f64`.
@@ -261,7 +275,7 @@ pub(crate) fn pick64<const MAX: bool>(a: u64, b: u64) -> u64 {
     let (x, y) = (g(a), g(b));
     if x.is_nan() || y.is_nan() {
         if x.is_nan() && y.is_nan() {
-            return a | QUIET64;
+            return b | QUIET64;
         }
         return if x.is_nan() { b } else { a };
     }
@@ -358,15 +372,16 @@ macro_rules! float_rows {
         t.row("min.f64", "Lll", |r, x, m| bin(r, x, m, |a: u64, b: u64| pick64::<false>(a, b)));
         t.row("max.f64", "Lll", |r, x, m| bin(r, x, m, |a: u64, b: u64| pick64::<true>(a, b)));
         t.row("neg.f64", "Ll", |r, x, m| un(r, x, m, |a: u64| neg64(a)));
-        t.row("abs.f64", "Ll", |r, x, m| un(r, x, m, |a: u64| a & !(1 << 63)));
+        t.row("abs.f64", "Ll", |r, x, m| un(r, x, m, |a: u64| abs64(a)));
         t.flag_row(
             "add.f64",
             "Lll",
             fl::ROUND,
-            |r, x, m| bin(r, x, m, |a: u64, b: u64| out64(g(a) + g(b))),
+            |r, x, m| bin(r, x, m, |a: u64, b: u64| prefer64(b, out64(g(a) + g(b)))),
             |r, x, m| {
                 each_bin(r, x, m, |a: u64, b: u64, k| {
-                    directed64(k, g(a) + g(b), lost_sum(g(a), g(b)), tame(g(a)) && tame(g(b)), |d| F64.add(a, b, d))
+                    let calm = tame(g(a)) && tame(g(b));
+                    prefer64(b, directed64(k, g(a) + g(b), lost_sum(g(a), g(b)), calm, |d| F64.add(a, b, d)))
                 })
             },
         );
@@ -374,12 +389,12 @@ macro_rules! float_rows {
             "sub.f64",
             "Lll",
             fl::ROUND,
-            |r, x, m| bin(r, x, m, |a: u64, b: u64| out64(g(a) - g(b))),
+            |r, x, m| bin(r, x, m, |a: u64, b: u64| prefer64(b, out64(g(a) - g(b)))),
             |r, x, m| {
                 each_bin(r, x, m, |a: u64, b: u64, k| {
-                    directed64(k, g(a) - g(b), lost_sum(g(a), -g(b)), tame(g(a)) && tame(g(b)), |d| {
-                        F64.add(a, b ^ 1 << 63, d)
-                    })
+                    let calm = tame(g(a)) && tame(g(b));
+                    let soft = |d| F64.add(a, b ^ 1 << 63, d);
+                    prefer64(b, directed64(k, g(a) - g(b), lost_sum(g(a), -g(b)), calm, soft))
                 })
             },
         );
@@ -387,10 +402,11 @@ macro_rules! float_rows {
             "mul.f64",
             "Lll",
             fl::ROUND,
-            |r, x, m| bin(r, x, m, |a: u64, b: u64| out64(g(a) * g(b))),
+            |r, x, m| bin(r, x, m, |a: u64, b: u64| prefer64(b, out64(g(a) * g(b)))),
             |r, x, m| {
                 each_bin(r, x, m, |a: u64, b: u64, k| {
-                    directed64(k, g(a) * g(b), g(a).mul_add(g(b), -(g(a) * g(b))), true, |d| F64.mul(a, b, d))
+                    let lost = g(a).mul_add(g(b), -(g(a) * g(b)));
+                    prefer64(b, directed64(k, g(a) * g(b), lost, true, |d| F64.mul(a, b, d)))
                 })
             },
         );
@@ -398,10 +414,11 @@ macro_rules! float_rows {
             "fma.f64 mad.f64",
             "Llll",
             fl::ROUND,
-            |r, x, m| ter(r, x, m, |a: u64, b: u64, c: u64| out64(g(a).mul_add(g(b), g(c)))),
+            |r, x, m| ter(r, x, m, |a: u64, b: u64, c: u64| prefer64(b, prefer64(c, out64(g(a).mul_add(g(b), g(c)))))),
             |r, x, m| {
                 each_ter(r, x, m, |a: u64, b: u64, c: u64, k| {
-                    directed64(k, g(a).mul_add(g(b), g(c)), 0.0, false, |d| F64.fma(a, b, c, d))
+                    let v = directed64(k, g(a).mul_add(g(b), g(c)), 0.0, false, |d| F64.fma(a, b, c, d));
+                    prefer64(b, prefer64(c, v))
                 })
             },
         );

@@ -7,6 +7,7 @@ use super::warp::Warp;
 use crate::ast::Ty;
 use crate::code::{Atom, AtomOp, MemSpace, SHARED_BASE, SHARED_START};
 use crate::frame::{Frame, LANES};
+use crate::ops::float::{add32, g, out32, out64, prefer64};
 use crate::ops::half::{atomic_add, atomic_pick};
 
 /// What an operation makes of the old value.
@@ -47,9 +48,9 @@ fn add(ty: Ty, old: u64, a: u64) -> u64 {
     match ty {
         Ty::F32 => {
             let v = f32::from_bits(old as u32) + f32::from_bits(a as u32);
-            crate::ops::float::out32(v).into()
+            out32(v).into()
         }
-        Ty::F64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
+        Ty::F64 => prefer64(old, out64(g(old) + g(a))),
         Ty::F16 => atomic_add(false, false, old as u32, a as u32).into(),
         Ty::F16x2 => atomic_add(true, false, old as u32, a as u32).into(),
         Ty::Bf16 => atomic_add(false, true, old as u32, a as u32).into(),
@@ -73,12 +74,14 @@ fn pick(ty: Ty, old: u64, a: u64, max: bool) -> u64 {
 }
 
 /// What an operation on global memory makes of the old value: there, and only there, the addition
-/// of `f32` flushes subnormals.
+/// of `f32` flushes subnormals, and that of `f64` hands on a NaN as it is, the added one first.
 fn apply_global(op: AtomOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
-    if op != AtomOp::Add || ty != Ty::F32 {
-        return apply(op, ty, old, a, b);
+    match (op, ty) {
+        (AtomOp::Add, Ty::F32) => add32(old as u32, a as u32, crate::ops::flags::FTZ).into(),
+        (AtomOp::Add, Ty::F64) if g(a).is_nan() => a,
+        (AtomOp::Add, Ty::F64) if g(old).is_nan() => old,
+        _ => apply(op, ty, old, a, b),
     }
-    crate::ops::float::add32(old as u32, a as u32, crate::ops::flags::FTZ).into()
 }
 
 /// The most frequent atomic: integer addition on global memory. Lanes that add to one word do it

@@ -128,7 +128,18 @@ pub(crate) fn run_group(env: &mut Env<'_, '_>, warp: &mut Warp, chosen: usize) -
                     continue;
                 }
                 divide(warp, chosen, mask, m, pc);
-                warp.groups[chosen].wait = Wait::Sync(warpwide::members(warp, at, sync, m));
+                // Lanes that name different members wait for different lanes.
+                let mut rest = m;
+                while rest != 0 {
+                    let same = warpwide::alike(&warp.frames[at], sync, rest);
+                    rest &= !same;
+                    let mut waiting = chosen;
+                    if rest != 0 {
+                        split(warp, chosen, same, pc);
+                        waiting = warp.groups.len() - 1;
+                    }
+                    warp.groups[waiting].wait = Wait::Sync(warpwide::members(warp, at, sync, same));
+                }
                 leave!(pc);
             }
             Op::Bar(bar) => {

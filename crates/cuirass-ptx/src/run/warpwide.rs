@@ -20,10 +20,24 @@ pub(crate) fn members(warp: &Warp, at: usize, sync: &Sync, m: u32) -> u32 {
     warp.frames[at].r32[sync.members as usize][lane] | m
 }
 
-/// Whether the lanes at hand are all that are wanted.
+/// The lanes of `m` that name the same members as the first of them: they take part together.
+pub(crate) fn alike(frame: &Frame, sync: &Sync, m: u32) -> u32 {
+    if sync.members == NONE {
+        return m;
+    }
+    let named = &frame.r32[sync.members as usize];
+    let first = named[m.trailing_zeros() as usize & 31];
+    m & named.iter().enumerate().fold(0, |same, (i, v)| same | u32::from(*v == first) << i)
+}
+
+/// Whether the lanes at hand are all that any of them wants.
 pub(crate) fn alone(warp: &Warp, at: usize, sync: &Sync, m: u32) -> bool {
-    let wanted = members(warp, at, sync, m) & warp.live();
-    wanted & !m == 0
+    if sync.members == NONE {
+        return true;
+    }
+    let named = warp.frames[at].r32[sync.members as usize].iter().enumerate();
+    let wanted = named.fold(0, |all, (i, v)| if m >> i & 1 != 0 { all | v } else { all });
+    wanted & warp.live() & !m == 0
 }
 
 /// What the lanes bring.
@@ -156,13 +170,24 @@ fn scatter(frame: &mut Frame, sync: &Sync, m: u32, out: &Outputs) {
     }
 }
 
-/// Runs the instruction for lanes that need no others.
+/// Whether what a lane gets depends on who else takes part.
+fn counts_members(op: SyncOp) -> bool {
+    use SyncOp::{Barrier, ShflBfly, ShflDown, ShflIdx, ShflUp};
+    !matches!(op, Barrier | ShflIdx | ShflUp | ShflDown | ShflBfly)
+}
+
+/// Runs the instruction for lanes that need no others, those with the same members at a time.
 pub(crate) fn run_alone(warp: &mut Warp, at: usize, sync: &Sync, m: u32) {
     let frame = &mut warp.frames[at];
-    let mut inputs = Inputs::EMPTY;
-    inputs.gather(frame, sync, m);
-    let out = compute(sync.op, &inputs);
-    scatter(frame, sync, m, &out);
+    let mut rest = m;
+    while rest != 0 {
+        let now = if counts_members(sync.op) { alike(frame, sync, rest) } else { rest };
+        rest &= !now;
+        let mut inputs = Inputs::EMPTY;
+        inputs.gather(frame, sync, now);
+        let out = compute(sync.op, &inputs);
+        scatter(frame, sync, now, &out);
+    }
 }
 
 /// The instruction that a group waits at.

@@ -157,7 +157,7 @@ impl GraphBuilder {
     /// CUDAError
     ///     What the driver answers, for a stream that is being captured already for instance. The stream is then as it
     ///     was.
-    #[pyo3(signature = (mode=Some("relaxed")))]
+    #[pyo3(signature = (mode=Some("relaxed")), text_signature = "($self, mode='relaxed')")]
     fn begin_building(slf: Py<GraphBuilder>, py: Python<'_>, mode: Option<&str>) -> PyResult<Py<GraphBuilder>> {
         let mode = options::mode(mode)?;
         let builder = slf.get().enter()?;

@@ -1,7 +1,6 @@
 //! Executable graphs: what a graph was when it was instantiated, launched into streams.
 //!
-//! A launch puts the nodes into the stream one after another, each behind those that it waits for. Branches of a
-//! graph are therefore never concurrent here, which no correct program can tell.
+//! The file beside this one puts the nodes into queues.
 
 use super::condition;
 use super::node::{data, generic, kernel};
@@ -125,29 +124,16 @@ impl State {
         let exec = self.graphs.execs.get(handle, INVALID_VALUE)?;
         let (last, flags, reset) = (exec.last, exec.flags, exec.reset.clone().unwrap_or(Work::Nothing));
         let order = match self.engine.random() {
+            // With a seed one thing is done at a time: the order is drawn here.
             Some(random) => shuffled(&exec.steps, random),
             None => (0..exec.steps.len()).collect(),
         };
-        let steps = order.into_iter().filter_map(|at| exec.steps.get(at)).filter(|step| step.enabled);
-        let steps: Vec<Work> = steps.map(|step| step.work.clone()).collect();
+        let steps = exec.steps.clone();
         crate::memory::graph_launch(self, handle, flags)?;
         let mut after = self.before(at);
         after.extend(last);
-        let mut end = self.push(at.queue, &after, reset)?;
-        for work in steps {
-            end = match work {
-                Work::Record { event, .. } => {
-                    self.record(at, event, &[])?;
-                    self.engine.tail(at.queue)
-                }
-                Work::Wait { event } => match self.event_place(event)? {
-                    Some(place) => self.push(at.queue, &[place], Work::Nothing)?,
-                    None => continue,
-                },
-                Work::Nothing => continue,
-                work => self.push(at.queue, &[], work)?,
-            };
-        }
+        let start = self.push(at.queue, &after, reset)?;
+        let end = self.run_steps(at, &steps, &order, start)?;
         self.graphs.execs.get_mut(handle, INVALID_VALUE)?.last = Some(end);
         Ok(())
     }

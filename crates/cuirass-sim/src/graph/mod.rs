@@ -4,6 +4,7 @@ pub mod builder;
 pub mod capture;
 pub mod definition;
 pub mod exec;
+mod launch;
 pub mod node;
 
 pub use capture::{Capture, Capturing, NodeSet};

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::io::Write as _;
 
-/// The least that is kept, whatever `CU_LIMIT_PRINTF_FIFO_SIZE` says.
+/// How much is kept: `CU_LIMIT_PRINTF_FIFO_SIZE` as it is at first, whatever a program makes of it.
 const MOST: usize = 8 << 20;
 
 static PRINTED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -22,14 +22,12 @@ pub fn keep(text: &[u8]) {
     }
 }
 
-/// Whether something waits to be written.
-pub fn waits() -> bool {
-    !PRINTED.lock().is_empty()
-}
-
 /// Writes what was printed to stdout.
-pub fn flush() {
+pub fn fetch() {
     let printed = std::mem::take(&mut *PRINTED.lock());
+    if printed.is_empty() {
+        return;
+    }
     let mut out = std::io::stdout().lock();
     // Nobody is left to tell if stdout is closed.
     drop(out.write_all(&printed).and_then(|()| out.flush()));

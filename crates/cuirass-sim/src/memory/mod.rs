@@ -433,7 +433,13 @@ pub fn context_ended(state: &mut State, context: Handle) {
     }
     state.memory.peers.retain(|_, by| *by != context);
     state.memory.peers.retain(|(of, _), _| *of != context);
-    pool::trim(state);
+    let device = state.contexts.peek(context).map(|ended| ended.device);
+    let alone = !state
+        .contexts
+        .iter()
+        .any(|(other, known)| other != context && Some(known.device) == device && known.ended.is_none());
+    // What a device's pools hold does not outlive its last context.
+    if alone { pool::trim_all(state) } else { pool::trim(state) }
 }
 
 /// A call has waited for work: pools may give back what they hold without need.

@@ -159,3 +159,7 @@ pub fn cuMemHostUnregister(pointer: Untyped) -> Answer {
         _ => Err(HOST_MEMORY_NOT_REGISTERED),
     }
 }
+
+pub fn cuMemHostRegister(pointer: Untyped, bytes: usize, flags: c_uint) -> Answer {
+    cuMemHostRegister_v2(pointer, bytes, flags)
+}

@@ -7,8 +7,9 @@ use crate::engine;
 use crate::handle::Handle;
 use crate::report;
 use crate::state;
-use crate::status::{Answer, FILE_NOT_FOUND, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND,
-    NOT_PERMITTED};
+use crate::status::{
+    Answer, FILE_NOT_FOUND, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, NOT_PERMITTED,
+};
 use crate::thread;
 use cuirass_ptx::Target;
 use cuirass_sys::cuda::{CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode};

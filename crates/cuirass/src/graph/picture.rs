@@ -177,9 +177,9 @@ fn draw(picture: &Picture) -> String {
 fn add_box(graph: &mut VisualGraph, label: &str, color: &str) -> NodeHandle {
     let longest = label.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let lines = label.lines().count().max(1);
-    // The library's letters are about 8.5 units wide and 20 high.
+    // The library's letters are about 9 units wide and 21 high.
     #[allow(clippy::cast_precision_loss)]
-    let size = Point::new(longest as f64 * 8.5 + 20., lines as f64 * 20. + 14.);
+    let size = Point::new(longest as f64 * 9. + 20., lines as f64 * 21. + 14.);
     graph.add_node(Element::create(ShapeKind::new_box(label), style(color), Orientation::TopToBottom, size))
 }
 
@@ -211,5 +211,6 @@ fn style(color: &str) -> StyleAttr {
     use layout::core::color::Color;
     // `#rrggbb` as the library wants it: with full opacity behind.
     let number = u32::from_str_radix(color.trim_start_matches('#'), 16).unwrap_or(0x00ee_eeee);
-    StyleAttr::new(Color::new(0x3747_4fff), 1, Some(Color::new(number << 8 | 0xff)), 6, 14)
+    // One size of letters throughout, that of arrows: the library writes sizes in no certain order.
+    StyleAttr::new(Color::new(0x3747_4fff), 1, Some(Color::new(number << 8 | 0xff)), 6, 15)
 }

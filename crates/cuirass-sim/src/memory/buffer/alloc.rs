@@ -96,7 +96,6 @@ pub fn cuMemFree_v2(dptr: CUdeviceptr) -> Answer {
             return Err(INVALID_VALUE);
         }
     }
-    super::super::synchronised(&mut state);
     state.not_lost(here)
 }
 

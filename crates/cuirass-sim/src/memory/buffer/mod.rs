@@ -128,7 +128,8 @@ impl State {
 fn finish(state: &mut Guard, at: &At, sent: Submitted) -> Answer {
     if let Submitted::Pending(dep) = sent {
         engine::wait(state, &[dep]);
-        super::synchronised(state);
+        // As on hardware, it fetches what kernels printed; pools give memory back only when the program synchronises.
+        crate::launch::output::fetch();
         return state.not_lost(at.context);
     }
     Ok(())
