@@ -257,9 +257,12 @@ def test_a_restoration_that_fails_too(code, name):
 
     def work():
         # A thread without a context: entering is the first cuCtxSetCurrent, restoring the second.
-        with testing.fail(first, status="CUDA_ERROR_OUT_OF_MEMORY"), testing.fail("cuCtxSetCurrent", nth=2):
-            with pytest.raises(CUDAError) as caught:
-                operation(world)
+        with (
+            testing.fail(first, status="CUDA_ERROR_OUT_OF_MEMORY"),
+            testing.fail("cuCtxSetCurrent", nth=2),
+            pytest.raises(CUDAError) as caught,
+        ):
+            operation(world)
         error = caught.value
         assert (error.call, error.status.name) == (first, "CUDA_ERROR_OUT_OF_MEMORY")
         assert any("could not be restored after this failure" in note and "cuCtxSetCurrent" in note

@@ -207,7 +207,7 @@ fn split_branches_run_and_are_joined() {
 fn branches_run_at_the_same_time() {
     let _alone = testkit::alone();
     let source = "extern \"C\" __global__ void meet(volatile int* seats, int me) { seats[me] = 1; \
-                  for (int i = 0; i < 100000000 && !seats[1 - me]; ++i) {} seats[2 + me] = seats[1 - me]; }";
+                  for (int i = 0; i < 20000000 && !seats[1 - me]; ++i) {} seats[2 + me] = seats[1 - me]; }";
     let options = ProgramOptions::for_device(device()).unwrap();
     let meet = Program::new(source, &options).unwrap().compile_to_cubin().unwrap().kernel("meet").unwrap();
     let stream = stream();

@@ -5,7 +5,7 @@ use crate::entry::Export;
 use crate::status::{Answer, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED};
 use crate::{config, report, thread};
 use cuirass_sys::cuda::{CUdriverProcAddressQueryResult, CUuuid, cuuint64_t};
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, which is also the default.
