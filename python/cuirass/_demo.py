@@ -1,5 +1,6 @@
 """``python -m cuirass demo``: the main job, and the promise, in one command."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import cuirass
 from cuirass import CUDAError, CUDAStickyError, Device, EventOptions, LaunchConfig, Program, ProgramOptions, launch
 
 _TIMED = EventOptions(timing_enabled=True)
+# A C float also where the driver does not tell that the parameter is one (before CUDA 12.4).
+_TWO = ctypes.c_float(2.0)
 
 
 class _Row(NamedTuple):
@@ -102,7 +105,7 @@ class _Demo:
         square = LaunchConfig(grid=(side // 16, side // 16), block=(16, 16))
         saxpy, block_sum, matmul = (code.get_kernel(name) for name in ("saxpy", "block_sum", "matmul"))
         before_saxpy = first.record(options=_TIMED)
-        launch(first, line, saxpy, 2.0, x, y, n)
+        launch(first, line, saxpy, _TWO, x, y, n)
         after_saxpy = first.record(options=_TIMED)
         # The sum is on the other stream: it waits there for the event, and the host does not.
         second.wait(after_saxpy)
@@ -158,18 +161,11 @@ class _Demo:
             self.check(False, "an error")
 
         print("2. A launch with an argument too few, and with one that does not fit:")
-        for arguments, kind in (((2.0, buffer, buffer), ValueError), ((2.0, buffer, buffer, 1 << 40), OverflowError)):
-            try:
-                launch(stream, LaunchConfig(grid=1, block=32), saxpy, *arguments)
-            except kind as error:
-                _show(error)
-                self.check(True, "nothing was launched")
-            else:
-                self.check(False, "an error")
+        self.wrong_launches(stream, saxpy, buffer)
 
         print("3. What was there before still works:")
         buffer.fill(0, stream=stream)
-        launch(stream, LaunchConfig(grid=1, block=32), saxpy, 2.0, buffer, buffer, 32)
+        launch(stream, LaunchConfig(grid=1, block=32), saxpy, _TWO, buffer, buffer, 32)
         stream.sync()
         print("   the buffer was filled, and the kernel ran on it")
 
@@ -179,6 +175,23 @@ class _Demo:
         child = subprocess.run([sys.executable, "-m", "cuirass", "demo", "--fault"],
                                env={**os.environ, "CUIRASS_DRIVER": name}, check=False)  # fmt: skip
         self.check(child.returncode == 0, "the process lived, and every later call said what had happened")
+
+    def wrong_launches(self, stream: cuirass.Stream, saxpy: cuirass.Kernel, buffer: cuirass.Buffer) -> None:
+        try:
+            saxpy.num_arguments  # noqa: B018
+        except CUDAError as error:
+            _show(error)
+            print("   this cannot be shown here: nothing is known to hold the arguments against")
+            self.check(error.needs is not None and error.call == "cuKernelGetParamInfo", "refused by name")
+            return
+        for arguments, kind in (((_TWO, buffer, buffer), ValueError), ((_TWO, buffer, buffer, 1 << 40), OverflowError)):
+            try:
+                launch(stream, LaunchConfig(grid=1, block=32), saxpy, *arguments)
+            except kind as error:
+                _show(error)
+                self.check(True, "nothing was launched")
+            else:
+                self.check(False, "an error")
 
     def check(self, good: bool, what: str) -> None:
         print(f"   [{self.verdict(good, what)}]")

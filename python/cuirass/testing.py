@@ -47,7 +47,7 @@ class fail:
     Parameters
     ----------
     call : str
-        The entry point: ``cuStreamDestroy``, with or without its version.
+        The entry point: ``cuStreamDestroy_v2``; or without the version, in the one that this driver has.
     nth : int
         The first call that fails, counted from 1.
     times : int, optional

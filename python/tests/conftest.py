@@ -1,5 +1,6 @@
 """What the tests share. They run on the driver that CUIRASS_DRIVER names; on the simulated one if it names none."""
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -38,8 +39,37 @@ def is_sim():
     return os.environ["CUIRASS_DRIVER"] == "sim"
 
 
+def driver_version():
+    """The driver's CUDA version, as (12, 4)."""
+    cuirass.Device(0)
+    _, version, _ = cuirass._cuirass._loaded_driver()
+    return version // 1000, version % 1000 // 10
+
+
+@contextlib.contextmanager
+def refused_before(needs, call):
+    """What a driver older than `needs` lacks: there it is refused with the call and both versions."""
+    found = driver_version()
+    if found >= needs:
+        yield
+        return
+    with pytest.raises(cuirass.CUDAError) as caught:
+        yield
+    error = caught.value
+    assert (error.call, error.needs, error.found) == (call, needs, found)
+    assert error.status.name == "CUDA_ERROR_NOT_SUPPORTED"
+    versions = "needs a driver of CUDA {}.{}, this one is of CUDA {}.{}".format(*needs, *found)
+    assert f"{call} {versions}" in str(error)
+
+
+def tells_parameters():
+    """Whether the driver tells the sizes of a kernel's parameters: without them a launch checks nothing."""
+    return driver_version() >= (12, 4)
+
+
 def pytest_report_header():
-    return f"cuirass {cuirass.__version__} on the driver {os.environ['CUIRASS_DRIVER']!r}"
+    text = f"cuirass {cuirass.__version__} on the driver {os.environ['CUIRASS_DRIVER']!r}"
+    return f"{text}, {os.environ.get('CUIRASS_SIM', '')}" if is_sim() else text
 
 
 needs_sim = pytest.mark.skipif(not is_sim(), reason="reads the simulator's own census")

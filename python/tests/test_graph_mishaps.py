@@ -249,3 +249,43 @@ time.sleep(0.05)
 """
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("kind", ["globals", "cycle", "invalidated", "daemon"])
+def test_a_process_ends_quietly_in_the_middle_of_a_capture(kind):
+    result = child(
+        """
+import sys, threading, time
+import cuirass
+kind = sys.argv[1]
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+buffer = device.allocate(64, stream=stream)
+done = stream.create_graph_builder().begin_building()
+done.callback(lambda: None)
+buffer.fill(1, stream=done)
+graph = done.end_building().complete()
+graph.launch(stream)
+builder = device.create_graph_builder().begin_building("global")
+fork = builder.split(2)[1]
+builder.callback(lambda: None)
+if kind == "cycle":
+    cycle = [builder, graph]
+    cycle.append(cycle)
+    del builder, graph, cycle
+elif kind == "invalidated":
+    try:
+        stream.sync()
+    except cuirass.CUDAError:
+        pass
+elif kind == "daemon":
+    def work():
+        while True:
+            graph.launch(stream)
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.05)
+""",
+        kind,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -1,3 +1,4 @@
+import contextlib
 import ctypes
 import pickle
 import struct
@@ -5,6 +6,8 @@ import struct
 import pytest
 
 from cuirass import CUDAError, LaunchConfig, launch
+
+from .conftest import refused_before, tells_parameters
 
 numpy = pytest.importorskip("numpy")
 
@@ -22,6 +25,16 @@ def passed(code, device, stream, pinned):
         return view[0] if kernel != "bytes16" else (view[0], view[1])
 
     return call
+
+
+@contextlib.contextmanager
+def refused_by_size(text):
+    """An argument of another size than the parameter's; passed as it is where the driver does not tell the sizes."""
+    if tells_parameters():
+        with pytest.raises(ValueError, match=text):
+            yield
+    else:
+        yield
 
 
 def bits(kind, value):
@@ -88,6 +101,12 @@ def test_an_int_has_its_parameters_size(passed, kernel, size):
     most = (1 << (8 * size)) - 1
     for value in (0, 1, most, most >> 1, -1, -(most >> 1) - 1):
         assert passed(kernel, value) == value & most
+    if not tells_parameters():
+        # It is passed in 8 bytes then, whatever the parameter's size.
+        for value in (most + 1, -(most >> 1) - 2):
+            if size < 8:
+                assert passed(kernel, value) == value & most
+        size, most = 8, (1 << 64) - 1
     for value in (most + 1, -(most >> 1) - 2, 1 << 200):
         with pytest.raises(OverflowError, match=f"parameter 1 has {size} bytes"):
             passed(kernel, value)
@@ -95,18 +114,21 @@ def test_an_int_has_its_parameters_size(passed, kernel, size):
 
 def test_floats(passed):
     assert passed("quad", 1.5) == bits("d", 1.5)
-    assert passed("word", 1.5) == bits("f", 1.5)
+    # A double where the size is not known: a float of 4 bytes is ctypes' or NumPy's then.
+    assert passed("word", 1.5) == (bits("f", 1.5) if tells_parameters() else bits("d", 1.5) & 0xFFFFFFFF)
+    assert passed("word", ctypes.c_float(1.5)) == passed("word", numpy.float32(1.5)) == bits("f", 1.5)
     assert passed("quad", float("nan")) == bits("d", float("nan"))
-    with pytest.raises(ValueError, match="parameter 1 has 2 bytes, the argument has 8"):
+    with refused_by_size("parameter 1 has 2 bytes, the argument has 8"):
         passed("half_", 1.5)
 
 
 def test_bool_complex_and_none(passed):
     assert passed("byte", True) == 1
-    with pytest.raises(ValueError, match="the argument has 1"):
+    with refused_by_size("the argument has 1"):
         passed("word", True)
     assert passed("bytes16", 1.5 - 2.5j) == (bits("d", 1.5), bits("d", -2.5))
-    assert passed("quad", 1.5 - 2.5j) == bits("f", 1.5) | bits("f", -2.5) << 32
+    floats = bits("f", 1.5) | bits("f", -2.5) << 32
+    assert passed("quad", 1.5 - 2.5j) == (floats if tells_parameters() else bits("d", 1.5))
     assert passed("quad", None) == 0
 
 
@@ -139,7 +161,7 @@ def test_numpy_scalars(passed, kernel, value, wanted):
 
 def test_numpy_scalars_of_another_size(passed):
     for wrong in (numpy.int32(1), numpy.float16(1), numpy.complex128(1)):
-        with pytest.raises(ValueError, match="parameter 1 has 8 bytes"):
+        with refused_by_size("parameter 1 has 8 bytes"):
             passed("quad", wrong)
 
 
@@ -183,8 +205,9 @@ def test_structures_by_value(code, stream, pinned):
     launch(stream, ONE, kernel, out, record[1])
     stream.sync()
     assert view.tolist()[:5] == [-1.0, -2.0, -3.0, -4.0, -5.0]
-    with pytest.raises(ValueError, match="parameter 1 has 24 bytes, the argument has 16"):
-        launch(stream, ONE, kernel, out, numpy.complex128(0))
+    if tells_parameters():
+        with pytest.raises(ValueError, match="parameter 1 has 24 bytes, the argument has 16"):
+            launch(stream, ONE, kernel, out, numpy.complex128(0))
 
 
 def test_addresses(code, device, stream, pinned):
@@ -208,6 +231,10 @@ def test_wrong_arguments(code, stream, pinned):
     memory, view = pinned(64, "i")
     kernel = code.get_kernel("add")
     for wrong in ((), (memory,), (memory, 1), (memory, 1, 2, 3)):
+        if not tells_parameters():
+            with refused_before((12, 4), "cuKernelGetParamInfo"):
+                kernel.num_arguments  # noqa: B018
+            break
         with pytest.raises(ValueError, match=f"kernel add takes 3 arguments, {len(wrong)} were given"):
             launch(stream, ONE, kernel, *wrong)
     for wrong in ("text", b"bytes", object(), [1], numpy.zeros(3)):

@@ -1,6 +1,6 @@
 //! `libcuda.so.1`: the simulated driver as a shared library.
 //!
-//! [`exports`] has every function of `cuda.h`; [`sim`] has a few more, `cuirass_sim_*`, that a test reads and sets
+//! `exports` has every function of `cuda.h`; `sim` has a few more, `cuirass_sim_*`, that a test reads and sets
 //! the simulator through. Their names are in `families/sim.toml`:
 //!
 //! ```c

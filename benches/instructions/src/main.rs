@@ -3,12 +3,13 @@
 //!
 //! `instructions CASE N`
 
+use cuirass::graph::{CaptureMode, GraphCompleteOptions};
 use cuirass::{Argument, CodeKind, Device, EventOptions, LaunchConfig, ObjectCode, Result, StreamOptions, launch};
 use std::hint::black_box;
 use std::process::ExitCode;
 
 /// The cases, in the order that they are listed in.
-const CASES: [&str; 13] = [
+const CASES: [&str; 15] = [
     "device_ctor",
     "set_current",
     "stream_create_close",
@@ -22,6 +23,8 @@ const CASES: [&str; 13] = [
     "copy_d2d_256",
     "fill_256",
     "launch_config",
+    "graph_launch",
+    "capture_10_complete",
 ];
 
 fn main() -> ExitCode {
@@ -83,6 +86,26 @@ fn run(case: &str, n: u32) -> Result<bool> {
         }),
         "copy_d2d_256" => repeat(n, || a.copy_from(&b, &stream)),
         "fill_256" => repeat(n, || a.fill(0, &stream)),
+        "graph_launch" => {
+            let builder = stream.create_graph_builder()?;
+            builder.begin_building(CaptureMode::Relaxed)?;
+            builder.end_building()?;
+            let graph = builder.complete(&GraphCompleteOptions::default())?;
+            repeat(n, || graph.launch(&stream))
+        }
+        "capture_10_complete" => repeat(n, || {
+            let builder = stream.create_graph_builder()?;
+            builder.begin_building(CaptureMode::Relaxed)?;
+            for _ in 0..10 {
+                let arguments: [Argument; 2] = [(&a).into(), (&int).into()];
+                // SAFETY: [bench] the driver runs nothing.
+                unsafe { launch(builder.stream(), &config, &kernel, &arguments)? };
+            }
+            builder.end_building()?;
+            let graph = builder.complete(&GraphCompleteOptions::default())?;
+            graph.close()?;
+            builder.close()
+        }),
         "launch_config" => repeat(n, || {
             black_box(LaunchConfig::linear(black_box(1), black_box(32)));
             Ok(())

@@ -1,5 +1,6 @@
 //! The crate as a contender of `benches/bench.py`: the same cases as the C floor, through the safe interface.
 
+use cuirass::graph::{CaptureMode, Graph, GraphBuilder, GraphCompleteOptions};
 use cuirass::memory::DeviceMemoryResource;
 use cuirass::{
     Argument, Buffer, CodeKind, Device, Event, EventOptions, Kernel, LaunchConfig, ObjectCode, Result, Stream,
@@ -89,6 +90,32 @@ fn timed(n: c_int, mut once: impl FnMut() -> Result<()>) -> Option<Result<f64>> 
     Some(Ok(start.elapsed().as_nanos() as f64 / f64::from(n)))
 }
 
+/// Captures ten launches, on a stream of their own as the C floor does.
+fn bench_launches<'a>(
+    config: &'a LaunchConfig,
+    kernel: &'a Kernel,
+    buffer: &'a Buffer,
+) -> impl FnOnce() -> Result<GraphBuilder> + 'a {
+    move || {
+        let builder = Device::new(0)?.create_graph_builder()?;
+        builder.begin_building(CaptureMode::Relaxed)?;
+        for _ in 0..10 {
+            // SAFETY: [bench] the kernel touches nothing for these arguments.
+            unsafe { launch(builder.stream(), config, kernel, &[buffer.into(), (&5_i32).into()])? };
+        }
+        builder.end_building()?;
+        Ok(builder)
+    }
+}
+
+/// Makes what was captured executable; the builder is closed.
+fn capture(building: impl FnOnce() -> Result<GraphBuilder>) -> Result<Graph> {
+    let builder = building()?;
+    let graph = builder.complete(&GraphCompleteOptions::default())?;
+    builder.close()?;
+    Ok(graph)
+}
+
 impl Bench {
     fn run(&self, case: &str, n: c_int) -> Option<Result<f64>> {
         let Bench { device, stream, event, pool, kernels, buffer, small: [a, b] } = self;
@@ -125,6 +152,14 @@ impl Bench {
                 unsafe { launch(stream, &config, &kernels[2], &arguments) }
             }),
             "copy_d2d_256" => timed(n, || b.copy_from(a, stream)),
+            "graph_launch_10" => {
+                let graph = match capture(bench_launches(&config, &kernels[1], buffer)) {
+                    Ok(graph) => graph,
+                    Err(error) => return Some(Err(error)),
+                };
+                timed(n, || graph.launch(stream))
+            }
+            "capture_10_complete" => timed(n, || capture(bench_launches(&config, &kernels[1], buffer))?.close()),
             "fill_256" => timed(n, || a.fill(0, stream)),
             _ => None,
         }

@@ -51,6 +51,22 @@ unsafe extern "C" fn param_info(_kernel: usize, index: usize, offset: *mut usize
     0
 }
 
+/// An active capture, always the same one.
+unsafe extern "C" fn capture_info(_stream: usize, status: *mut c_int, id: *mut u64) -> u32 {
+    // SAFETY: [c-caller] where the results go.
+    unsafe {
+        status.write(1);
+        id.write(1);
+    }
+    0
+}
+
+unsafe extern "C" fn captured(_stream: usize, graph: *mut usize) -> u32 {
+    // SAFETY: [c-caller] where the result goes.
+    unsafe { graph.write(0x2000) };
+    0
+}
+
 unsafe extern "C" fn pool_attribute(_pool: usize, _attribute: c_int, value: *mut u64) -> u32 {
     // SAFETY: [c-caller] where the result goes.
     unsafe { value.write(u64::MAX) };
@@ -97,7 +113,10 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
         | b"cuEventCreate"
         | b"cuDeviceGetDefaultMemPool"
         | b"cuLibraryLoadData"
-        | b"cuLibraryGetKernel" => handle as *mut c_void,
+        | b"cuLibraryGetKernel"
+        | b"cuGraphInstantiate" => handle as *mut c_void,
+        b"cuStreamGetCaptureInfo" => capture_info as *mut c_void,
+        b"cuStreamEndCapture" => captured as *mut c_void,
         b"cuMemAllocFromPoolAsync" => address as *mut c_void,
         b"cuThreadExchangeStreamCaptureMode" => mode as *mut c_void,
         b"cuKernelGetParamInfo" => param_info as *mut c_void,

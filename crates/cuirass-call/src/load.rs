@@ -170,7 +170,7 @@ fn load_driver() -> Result<Loaded, Absence> {
         Choice::Gpu => open_first(DRIVER_NAMES.iter().map(PathBuf::from)).map_err(|tried| {
             Absence::Library(format!(
                 "no CUDA driver was found ({tried}). Install NVIDIA's driver, or use the simulated driver, which needs \
-                 no GPU: set CUIRASS_DRIVER=sim, or call cuirass.sim.use() first"
+                 no GPU: set CUIRASS_DRIVER=sim in the environment"
             ))
         })?,
         Choice::Simulator(path) => open_simulator(path)?,
@@ -215,7 +215,11 @@ fn driver_library_version(library: &Shared, path: &str) -> Result<u32, Absence> 
     if code == 0 {
         Ok(u32::try_from(version).unwrap_or(0))
     } else {
-        Err(Absence::Library(format!("{path}: cuDriverGetVersion returned {code}")))
+        let configured = std::env::var("CUIRASS_SIM").ok().filter(|_| symbol(library, SIMULATOR_MARK).is_some());
+        Err(Absence::Library(match configured {
+            Some(words) => format!("the simulated driver refused CUIRASS_SIM={words}; its report on stderr says why"),
+            None => format!("{path}: cuDriverGetVersion returned {code}"),
+        }))
     }
 }
 
@@ -236,7 +240,8 @@ fn open_simulator(path: Option<PathBuf>) -> Result<(Shared, String), Absence> {
     };
     open_first(places.into_iter()).map_err(|tried| {
         Absence::Library(format!(
-            "the simulated driver's library was not found ({tried}); set CUIRASS_SIM_LIBRARY to its path"
+            "the simulated driver's library was not found ({tried}). The Python package brings it; in the repository, \
+             `cargo build -p cuirass-sim-libs` makes target/debug/libcuda.so. Set CUIRASS_SIM_LIBRARY to its path"
         ))
     })
 }
@@ -257,10 +262,11 @@ fn load_nvrtc() -> Result<Loaded, Absence> {
         }
     }
     places.extend(NVRTC_NAMES.iter().map(PathBuf::from));
+    places.extend(in_virtual_environment());
     let (library, path) = open_first(places.into_iter()).map_err(|tried| {
         Absence::Library(format!(
-            "the compiler library NVRTC was not found ({tried}). Install it (pip install nvidia-cuda-nvrtc), or set \
-             CUIRASS_NVRTC to its path"
+            "the compiler library NVRTC was not found ({tried}). Install it (pip install nvidia-cuda-nvrtc), and set \
+             CUIRASS_NVRTC to the path of libnvrtc.so.13 where it is not found by itself"
         ))
     })?;
     open_builtins(Path::new(&path));
@@ -282,6 +288,14 @@ fn load_nvrtc() -> Result<Loaded, Absence> {
         }
     }
     Ok(Loaded { library, path, version, is_simulator: false, get_proc_address: None, describe })
+}
+
+/// Where pip puts NVRTC in an active virtual environment.
+fn in_virtual_environment() -> Vec<PathBuf> {
+    let Some(root) = std::env::var_os("VIRTUAL_ENV") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(Path::new(&root).join("lib")) else { return Vec::new() };
+    let folders = entries.flatten().map(|entry| entry.path().join("site-packages/nvidia/cu13/lib"));
+    folders.map(|folder| folder.join(NVRTC_NAMES[0])).filter(|path| path.exists()).collect()
 }
 
 /// NVRTC opens a second library, of built-in functions, by its bare name when it first compiles: it is put where that
@@ -317,7 +331,12 @@ fn open_first(places: impl Iterator<Item = PathBuf>) -> Result<(Shared, String),
 
 /// What the loader said, without libloading's own words around it.
 fn cause(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+    let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    match text.split_once(": ") {
+        // The loader begins with the name, which the caller has said already.
+        Some((name, rest)) if name.contains(".so") => rest.to_owned(),
+        _ => text,
+    }
 }
 
 fn already_open(name: &str) -> Option<Shared> {

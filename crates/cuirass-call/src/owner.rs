@@ -4,6 +4,7 @@ use crate::status::code;
 use crate::table::is_forked;
 use cuirass_fault::Failure;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kind of handle: how it is called and how it is given back.
 pub trait Kind: Sized + 'static {
@@ -98,6 +99,9 @@ fn release<K: Kind>(raw: K::Raw, parent: K::Parent) -> Result<(), Failure> {
     if is_forked() { Ok(()) } else { K::release(raw, parent) }
 }
 
+/// Whether a fault has been reported with what to do about it.
+static SAID: AtomicBool = AtomicBool::new(false);
+
 /// Reports a failed release. That the driver is shutting down is an answer.
 pub fn report_release<K: Kind>(failure: Failure) {
     if failure.status() == Some(code::DEINITIALIZED) {
@@ -105,6 +109,9 @@ pub fn report_release<K: Kind>(failure: Failure) {
     } else {
         let sticky = failure.facts().and_then(|facts| facts.status.as_ref()).is_some_and(|status| status.sticky);
         let doing = if sticky { ", and returned an earlier kernel's fault" } else { "" };
+        // What to do about a fault is said once; the other releases in the context say in a line that they met it.
+        let known = sticky && SAID.swap(true, Ordering::AcqRel);
+        let failure = if known { failure.without_notes() } else { failure };
         failure.report(&format!("releasing {}{doing}", K::NAME));
     }
 }

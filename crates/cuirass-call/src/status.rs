@@ -87,7 +87,14 @@ pub fn describe(library: Library, code: u32) -> Status {
         None if library == Library::Driver => Cow::Owned(format!("CUDA_ERROR_{code}")),
         None => Cow::Owned(format!("NVRTC_ERROR_{code}")),
     };
-    let description = load::description(library, code).map_or(Cow::Borrowed("no description"), Cow::Owned);
+    let description = match load::description(library, code) {
+        // NVRTC describes a status by its name: the words of it say no less.
+        Some(text) if text == name => {
+            Cow::Owned(text.trim_start_matches("NVRTC_ERROR_").replace('_', " ").to_lowercase())
+        }
+        Some(text) => Cow::Owned(text),
+        None => Cow::Borrowed("no description"),
+    };
     Status { code, name, description, sticky: library == Library::Driver && STICKY.contains(&code) }
 }
 

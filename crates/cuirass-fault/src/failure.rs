@@ -191,6 +191,14 @@ impl Failure {
         self
     }
 
+    /// Without the notes that it has: they have been said already.
+    pub fn without_notes(mut self) -> Failure {
+        if let Some(facts) = &mut self.0 {
+            facts.notes.clear();
+        }
+        self
+    }
+
     /// Adds a library's log.
     pub fn log(mut self, log: String) -> Failure {
         if let Some(facts) = &mut self.0 {

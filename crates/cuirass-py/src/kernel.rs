@@ -29,6 +29,11 @@ impl Kernel {
         &self.kernel
     }
 
+    /// Whether another library's object keeps its code loaded.
+    pub fn is_foreign(&self) -> bool {
+        self._code.is_some()
+    }
+
     fn raw(&self) -> u64 {
         self.kernel.as_raw().addr() as u64
     }

@@ -15,6 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 impl Sweep {
     /// Makes what an operation needs, loses its context by `fault`, and then runs it, and drops everything.
     pub fn faulted(&mut self, operation: &Operation, fault: impl FnOnce() -> Result<(), Error>) {
+        if operation.is_lacking() {
+            return self.operation(operation);
+        }
         let described = format!("{}; after a kernel's fault", operation.title());
         (self.announce)(&described);
         self.totals.operations += 1;

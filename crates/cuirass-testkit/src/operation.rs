@@ -52,6 +52,8 @@ pub struct Operation {
     pub callers: Vec<Caller>,
     /// Whether it submits something that cannot be taken back.
     pub submits: bool,
+    /// The CUDA version of the driver that it needs; 0 where any does.
+    pub needs: u32,
     /// What is let pass, each with its reason.
     pub allowed: Vec<(Allowed, &'static str)>,
     set_up: Box<dyn Fn() -> Result<Box<dyn Prepared>, Error>>,
@@ -96,6 +98,7 @@ impl Operation {
             ends: Ends::Raises,
             callers: vec![Caller::Nothing, Caller::Other],
             submits: false,
+            needs: 0,
             allowed: Vec::new(),
             set_up: Box::new(set_up),
         }
@@ -129,6 +132,17 @@ impl Operation {
     #[must_use]
     pub fn submits(self) -> Operation {
         Operation { submits: true, ..self }
+    }
+
+    /// It needs a driver of this CUDA version, 12030 for 12.3. On an older one it is swept for its refusal alone.
+    #[must_use]
+    pub fn needs(self, version: u32) -> Operation {
+        Operation { needs: version, ..self }
+    }
+
+    /// Whether this driver is too old for it.
+    pub fn is_lacking(&self) -> bool {
+        crate::driver_version() < self.needs
     }
 
     /// Lets something pass, for a reason.

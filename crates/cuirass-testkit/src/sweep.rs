@@ -2,7 +2,7 @@
 
 use crate::calls::status_name;
 use crate::instrument::{Instrument, Manner, Planned, Seen};
-use crate::judge::{Ended, Finding, Reported, Run, judge};
+use crate::judge::{Ended, Finding, Reported, Run, judge, judge_refused};
 use crate::ledger::{Entry, Handle, new_in, shown};
 use crate::operation::{Caller, Ends, Operation};
 use crate::raw::{self, capture_mode, current, set_capture_mode, set_current};
@@ -103,7 +103,47 @@ impl Sweep {
         }
         self.totals.operations += 1;
         for caller in &operation.callers {
-            self.for_caller(operation, *caller);
+            if operation.is_lacking() {
+                self.refused(operation, *caller);
+            } else {
+                self.for_caller(operation, *caller);
+            }
+        }
+    }
+
+    /// On a driver that an operation is too new for: it, or the making of what it needs, is refused by name, and leaves
+    /// nothing.
+    fn refused(&mut self, operation: &Operation, caller: Caller) {
+        let described = describe(operation, caller, &[], &[]);
+        (self.announce)(&described);
+        // What is set up once for the process is no part of the operation.
+        drop(self.observe(operation, caller, &[]));
+        let unrest = set_current(0).err().or_else(|| self.rest().err());
+        let census = simulator::census();
+        let (told, mut findings) = match self.observe(operation, caller, &[]) {
+            Ok(run) => (run.ended.told(), judge_refused(operation, &run)),
+            Err(text) => (text, Vec::new()),
+        };
+        let mut wrong = |check, expected: String, seen| findings.push(Finding { check, expected, seen });
+        let version = |version: u32| format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+        let found = format!(", this one is of {}", version(crate::driver_version()));
+        if !(told.contains(" needs a driver of CUDA ") && told.contains(&found)) {
+            wrong(1, format!("a call named that needs a driver of {} or less{found}", version(operation.needs)), told);
+        }
+        let ended = unrest.or_else(|| set_current(0).err()).or_else(|| self.rest().err()).or_else(|| {
+            let reports = self.late_reports();
+            (!reports.is_empty()).then(|| format!("reported {}", reports.join("; ")))
+        });
+        if let Some(seen) = ended {
+            wrong(5, "nothing but the refusal".to_owned(), seen);
+        }
+        if let Some((before, after)) = census.zip(simulator::census())
+            && before != after
+        {
+            wrong(3, before, after);
+        }
+        for finding in findings {
+            self.found(operation, &described, (0, 0), finding);
         }
     }
 

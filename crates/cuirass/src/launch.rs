@@ -1,7 +1,7 @@
 //! Launches: the shape of a grid, the arguments, and the call.
 #![allow(unsafe_code)]
 
-use crate::graph::recording::{self, Attachment};
+use crate::graph::recording;
 use crate::memory::Buffer;
 use crate::module::Kernel;
 use crate::stream::Stream;
@@ -199,10 +199,7 @@ unsafe fn launch_inner(
 #[cold]
 fn attach(stream: &Stream, kernel: &Kernel, arguments: &[Argument<'_>]) {
     if let Some(recording) = recording::of(stream) {
-        recording.attachments.add(Attachment::Kernel(kernel.clone()));
-        for buffer in arguments.iter().filter_map(|argument| argument.buffer) {
-            recording.attachments.add(Attachment::Memory(buffer.hold()));
-        }
+        recording.attachments.add_launch(kernel, arguments.iter().filter_map(|argument| argument.buffer));
     }
 }
 

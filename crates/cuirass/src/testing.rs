@@ -42,8 +42,7 @@ pub enum Manner {
 #[derive(Clone, Debug)]
 #[must_use = "a fault does nothing before inject()"]
 pub struct Fault {
-    call: &'static str,
-    asked: String,
+    call: String,
     nth: u64,
     times: u64,
     status: u32,
@@ -65,12 +64,15 @@ struct State {
 }
 
 impl Fault {
-    /// A fault in one call, by the name of its entry point: `cuStreamDestroy_v2`, or without the version,
-    /// `cuStreamDestroy`. By default its first call fails, and every later one works.
+    /// A fault in one call, by the name of its entry point: `cuStreamDestroy_v2`; or without the version,
+    /// `cuStreamDestroy`, in the version that this driver has. By default its first call fails, and every later one
+    /// works.
     pub fn in_call(call: &str) -> Fault {
-        let known = calls().find(|info| info.name == call || info.symbol == call).map_or("", |info| info.name);
-        let status = 999;
-        Fault { call: known, asked: call.to_owned(), nth: 1, times: 1, status, manner: Manner::Refused, thread: None }
+        Fault { call: call.to_owned(), nth: 1, times: 1, status: 999, manner: Manner::Refused, thread: None }
+    }
+
+    fn is_in(&self, call: &CallInfo) -> bool {
+        call.name == self.call || call.symbol == self.call
     }
 
     /// The first call that fails, counted from 1.
@@ -108,8 +110,8 @@ impl Fault {
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a call that cuirass does not make, or the status 0.
     pub fn inject(self) -> Result<Injected> {
-        if self.call.is_empty() {
-            let message = format!("cuirass makes no call {}", self.asked);
+        if !calls().any(|info| self.is_in(info)) {
+            let message = format!("cuirass makes no call {}", self.call);
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
         if self.status == 0 || self.nth == 0 {
@@ -145,7 +147,7 @@ struct Injector(Arc<State>);
 impl Interceptor for Injector {
     fn call(&self, call: &'static CallInfo, _arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32 {
         let State { fault, seen, failed } = &*self.0;
-        if call.name != fault.call || fault.thread.is_some_and(|thread| thread != thread::current().id()) {
+        if !fault.is_in(call) || fault.thread.is_some_and(|thread| thread != thread::current().id()) {
             return real();
         }
         let number = seen.fetch_add(1, Ordering::AcqRel) + 1;

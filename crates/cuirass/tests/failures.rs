@@ -120,8 +120,7 @@ fn what_an_old_driver_lacks_is_refused_by_name() {
         return assert_eq!(error.kind(), ErrorKind::Driver);
     }
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(
-        error.to_string().contains("cuKernelGetParamInfo needs a driver of CUDA 12.4, this one is of CUDA 12.0"),
-        "{error}"
-    );
+    let found = testkit::driver_version() % 1000 / 10;
+    let text = format!("cuKernelGetParamInfo needs a driver of CUDA 12.4, this one is of CUDA 12.{found}");
+    assert!(error.to_string().contains(&text), "{error}");
 }

@@ -92,7 +92,13 @@ fn scalars_reach_the_kernel_bit_for_bit() {
 fn wrong_arguments_are_refused_before_the_launch() {
     let _alone = testkit::alone();
     if testkit::driver_version() < 12040 {
-        return assert_eq!(kernel("saxpy").parameters().unwrap_err().kind(), ErrorKind::Unsupported);
+        let (stream, kernel) = (stream(), kernel("saxpy"));
+        let error = kernel.parameters().unwrap_err();
+        assert_eq!((error.kind(), error.call()), (ErrorKind::Unsupported, "cuKernelGetParamInfo"));
+        assert!(error.to_string().contains("needs a driver of CUDA 12.4, this one is of CUDA 12."), "{error}");
+        // Nothing is known to hold the arguments against.
+        assert_eq!((kernel.parameters_on(&stream).unwrap(), kernel.known_parameters()), (None, None));
+        return;
     }
     let stream = stream();
     let kernel = kernel("saxpy");

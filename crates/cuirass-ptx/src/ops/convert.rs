@@ -96,9 +96,11 @@ macro_rules! from_float_rows {
         use $crate::ops::shape::{un, un_k};
         let t: &mut Table = $table;
         const FLAGS: u32 = ROUND | INTEGRAL | FTZ | SAT;
+        // rustfmt moves the second line of the matcher further at every run.
+        #[rustfmt::skip]
         macro_rules! pair {
             ($d:literal, $dt:ty, $du:ty, $D:literal, $signed:literal,
-                                             $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
+             $s:literal, $su:ty, $S:literal, $from:literal, $v:expr) => {
                 t.flag_row(
                     concat!("cvt.", $d, ".", $s),
                     concat!($D, $S),

@@ -6,17 +6,24 @@ use crate::graph::condition::{self, GraphCondition};
 use crate::graph::definition::GraphDefinition;
 use crate::graph::exec::Graph;
 use crate::graph::options;
+use crate::report::python_is_usable;
 use crate::slot::{Closed, Share, Slot, Use, drop_detached};
 use crate::stream::Stream;
 use cuirass::graph::GraphBuilder as Builder;
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 impl Share for Builder {
     fn drop_share(self) {
-        drop_detached(self);
+        if python_is_usable() {
+            drop_detached(self);
+        } else {
+            // The process is ending, and with it a capture that is still going on: that is no news.
+            let _left = ManuallyDrop::new(self);
+        }
     }
 }
 

@@ -58,10 +58,13 @@ pub fn launched(stream: &cuirass::Stream, kernel: &Bound<'_, Kernel>, arguments:
     if !cuirass::graph::is_captured(stream) {
         return Ok(());
     }
-    cuirass::graph::keep(stream, Arc::new(Kept::new(kernel.clone().into_any().unbind())));
-    for argument in arguments.iter() {
+    // The Rust kernel keeps its own code.
+    if kernel.get().is_foreign() {
+        cuirass::graph::keep(stream, Arc::new(Kept::new(kernel.clone().into_any().unbind())));
+    }
+    for argument in arguments.iter_borrowed() {
         if let Ok(buffer) = argument.cast::<Buffer>() {
-            keep_buffer(stream, buffer)?;
+            keep_buffer(stream, &buffer)?;
         }
     }
     Ok(())
@@ -73,7 +76,6 @@ pub fn buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<
     if cuirass::graph::is_captured(stream) { keep_buffer(stream, buffer) } else { Ok(()) }
 }
 
-#[cold]
 fn keep_buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
     if buffer.get().keep_own_memory(stream)? {
         return Ok(());

@@ -20,6 +20,17 @@ pub enum Ended {
     Panicked(String),
 }
 
+impl Ended {
+    /// It in words.
+    pub fn told(&self) -> String {
+        match self {
+            Ended::Worked => "it returned success".to_owned(),
+            Ended::Raised(error) => format!("raised {error}"),
+            Ended::Panicked(text) => format!("it panicked: {text}"),
+        }
+    }
+}
+
 /// A report, and what was current while it was made.
 pub struct Reported {
     /// It.
@@ -123,6 +134,18 @@ pub fn judge_faulted(operation: &Operation, ends: Ends, run: &Run) -> Vec<Findin
     judge.process_lives();
     judge.one_end_each();
     judge.no_spent_handle();
+    judge.found
+}
+
+/// Makes the checks of an operation that the driver is too old for, which is refused by name: all but the first, which
+/// is about calls that were made.
+pub fn judge_refused(operation: &Operation, run: &Run) -> Vec<Finding> {
+    let mut judge = Judge::new(operation, operation.ends, run, true);
+    judge.process_lives();
+    judge.current_context();
+    judge.nothing_leaked();
+    judge.no_spent_handle();
+    judge.objects_work();
     judge.found
 }
 

@@ -41,7 +41,7 @@ impl Kind for ExecKind {
         let destroyed =
             scope::release(needs.context.as_raw(), what, || relaxed_scope::release(what, || call::destroy(exec)));
         let definition = needs.definition.into_inner();
-        let released = launched::release_after(needs.launched.into_streams(), definition.attachments().clone());
+        let released = launched::release_after(needs.launched.into_places(), definition.attachments().clone());
         let released = match (released, definition.close_inner()) {
             (Ok(()), closed) => closed,
             (Err(first), Ok(())) => Err(first),
@@ -90,7 +90,8 @@ impl Graph {
         call::launch(self.0.raw(), stream.as_raw())?;
         let needs = self.0.parent();
         if !needs.launched.knows(stream) {
-            needs.launched.note(stream, &needs.context);
+            let noted = needs.launched.note(stream, &needs.context);
+            noted.map_err(|failure| failure.note("the launch itself was submitted: do not repeat it"))?;
         }
         Ok(())
     }
@@ -120,7 +121,7 @@ impl Graph {
         }
         let before = std::mem::replace(&mut *needs.definition.lock(), source.clone());
         // Launches from before the update may be under way.
-        let released = launched::release_after(needs.launched.streams(), before.attachments().clone());
+        let released = launched::release_after(needs.launched.places(), before.attachments().clone());
         match (released, before.close_inner()) {
             (Ok(()), Ok(())) => Ok(()),
             (Err(failure), Ok(())) | (Ok(()), Err(failure)) => Err(failure.note(UPDATED).raise()),

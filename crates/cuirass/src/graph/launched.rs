@@ -9,18 +9,32 @@ use crate::{Outcome, event};
 use cuirass_call::graph::builder as call;
 use cuirass_call::status::code;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
-use cuirass_fault::Failure;
 use cuirass_fault::lock::Mutex;
+use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
 
 /// The streams that a graph was launched on. A launch on one of the last few is seen without a lock.
 #[derive(Default)]
 pub(crate) struct Launched {
     /// Handles; 0 where there is none.
     recent: [AtomicUsize; 4],
-    streams: Mutex<Vec<Stream>>,
+    places: Mutex<Vec<Place>>,
 }
+
+/// Where a graph was launched.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Stream(Stream),
+    /// The default stream of a thread, which no other thread can name: its event is recorded behind every launch.
+    Thread(ThreadId, Arc<Event>),
+    /// Nobody knows when a launch is done: what it refers to is never let go.
+    Lost,
+}
+
+/// The handle of the calling thread's default stream.
+const PER_THREAD: usize = 2;
 
 impl Launched {
     #[inline]
@@ -29,36 +43,64 @@ impl Launched {
         self.recent.iter().any(|recent| recent.load(Ordering::Acquire) == handle)
     }
 
-    /// Remembers a stream: it lives as long as the graph.
+    /// Remembers a stream: it lives as long as the graph. A default stream is that of the context that is current now:
+    /// the graph's own, or the launch would have failed.
     #[cold]
-    pub(crate) fn note(&self, stream: &Stream, context: &Context) {
+    pub(crate) fn note(&self, stream: &Stream, context: &Context) -> Outcome<()> {
         let handle = stream.as_raw().addr();
-        // A default stream is that of the context that is current now: the graph's own, or the launch would have
-        // failed. The per-thread one is another on every thread, so that it is never among the recent ones.
+        if handle == PER_THREAD {
+            return self.note_thread(stream, context);
+        }
         let stream = if stream.is_default() { stream.bound_to(context.clone()) } else { stream.clone() };
-        let known = {
-            let mut streams = self.streams.lock();
-            let known = handle != 2 && streams.iter().any(|known| known.as_raw().addr() == handle);
-            if !known {
-                streams.push(stream.clone());
+        let is_it = |place: &Place| matches!(place, Place::Stream(known) if known.as_raw().addr() == handle);
+        let spare = {
+            let mut places = self.places.lock();
+            let known = places.iter().position(is_it);
+            let at = known.unwrap_or(places.len()) % self.recent.len();
+            let spare = if known.is_none() {
+                places.push(Place::Stream(stream));
+                None
+            } else {
+                Some(stream)
+            };
+            if let Some(slot) = self.recent.get(at) {
+                slot.store(handle, Ordering::Release);
             }
-            if handle != 2 {
-                let at = streams.len() % self.recent.len();
-                if let Some(slot) = self.recent.get(at) {
-                    slot.store(handle, Ordering::Release);
-                }
-            }
-            known
+            spare
         };
-        drop((known, stream));
+        drop(spare);
+        Ok(())
     }
 
-    pub(crate) fn streams(&self) -> Vec<Stream> {
-        self.streams.lock().clone()
+    fn note_thread(&self, stream: &Stream, context: &Context) -> Outcome<()> {
+        let me = thread::current().id();
+        let known = self.places.lock().iter().find_map(|place| match place {
+            Place::Thread(thread, event) if *thread == me => Some(Arc::clone(event)),
+            _ => None,
+        });
+        let followed = match known {
+            Some(event) => cuirass_call::event::record(event.as_raw(), stream.as_raw()),
+            None => self.follow_thread(me, stream, context),
+        };
+        if followed.is_err() {
+            self.places.lock().push(Place::Lost);
+        }
+        followed
     }
 
-    pub(crate) fn into_streams(self) -> Vec<Stream> {
-        self.streams.into_inner()
+    fn follow_thread(&self, me: ThreadId, stream: &Stream, context: &Context) -> Outcome<()> {
+        let event = Arc::new(Event::create(context, &EventOptions::default())?);
+        cuirass_call::event::record(event.as_raw(), stream.as_raw())?;
+        self.places.lock().push(Place::Thread(me, event));
+        Ok(())
+    }
+
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.places.lock().clone()
+    }
+
+    pub(crate) fn into_places(self) -> Vec<Place> {
+        self.places.into_inner()
     }
 }
 
@@ -67,7 +109,7 @@ enum Passing {
     /// Its event is not recorded yet: the stream is being captured.
     Unmarked(Stream),
     /// Behind the launches.
-    Marked(Event),
+    Marked(Arc<Event>),
     Passed,
 }
 
@@ -81,12 +123,23 @@ struct Waiting {
 static LEAKED: Mutex<Vec<Arc<Attachments>>> = Mutex::new(Vec::new());
 
 /// Lets go of what a graph refers to, once the streams have passed what is on them now: at once where they have.
-pub(crate) fn release_after(streams: Vec<Stream>, attachments: Arc<Attachments>) -> Outcome<()> {
-    if streams.is_empty() || attachments.is_empty() {
+pub(crate) fn release_after(places: Vec<Place>, attachments: Arc<Attachments>) -> Outcome<()> {
+    if places.is_empty() || attachments.is_empty() {
         drop(attachments);
         return Ok(());
     }
-    let mut waiting = Waiting { streams: streams.into_iter().map(Passing::Unmarked).collect(), attachments };
+    let passing = |place| match place {
+        Place::Stream(stream) => Some(Passing::Unmarked(stream)),
+        Place::Thread(_, event) => Some(Passing::Marked(event)),
+        Place::Lost => None,
+    };
+    let known: Option<Vec<Passing>> = places.into_iter().map(passing).collect();
+    let Some(streams) = known else {
+        LEAKED.lock().push(attachments);
+        let message = "a launch on a thread's default stream could not be followed when it was made";
+        return Err(Waiting::leaked(Failure::misuse(Misuse::State, message)));
+    };
+    let mut waiting = Waiting { streams, attachments };
     match waiting.attempt() {
         Ok(Attempt::Done) => Ok(()),
         Ok(Attempt::Wait) => {
@@ -128,7 +181,7 @@ fn step(passing: &mut Passing) -> Outcome<Attempt> {
     if let Passing::Unmarked(stream) = passing {
         match mark(stream)? {
             None => return Ok(Attempt::Wait),
-            Some(event) => *passing = Passing::Marked(event),
+            Some(event) => *passing = Passing::Marked(Arc::new(event)),
         }
     }
     if let Passing::Marked(event) = passing {

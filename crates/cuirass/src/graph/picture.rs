@@ -31,8 +31,8 @@ struct Picture {
 }
 
 impl GraphDefinition {
-    /// The graph in the DOT language: a node a box with its kind and, for kernels, the name and the shape of the grid;
-    /// child graphs in frames of their own.
+    /// The graph in the DOT language: a node a box with its kind and, for kernels, the name (CUDA 12.3 and newer) and
+    /// the shape of the grid; child graphs in frames of their own.
     ///
     /// # Errors
     /// What the driver answers.

@@ -43,6 +43,26 @@ impl Attachments {
         self.0.lock().push(attachment);
     }
 
+    /// What a launch refers to.
+    pub(crate) fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
+        let raw = kernel.as_raw();
+        let mut all = self.0.lock();
+        if !is_recent(&all, |known| matches!(known, Attachment::Kernel(known) if known.as_raw() == raw)) {
+            all.push(Attachment::Kernel(kernel.clone()));
+        }
+        for buffer in buffers {
+            add_held(&mut all, buffer.held());
+        }
+    }
+
+    /// Shares of the memory of buffers.
+    pub(crate) fn add_memory<'a>(&self, buffers: impl Iterator<Item = &'a Buffer>) {
+        let mut all = self.0.lock();
+        for buffer in buffers {
+            add_held(&mut all, buffer.held());
+        }
+    }
+
     /// Whether there is nothing to let go of.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
@@ -57,6 +77,18 @@ impl Attachments {
         });
         found.map(|bodies| bodies.iter().map(|body| body.0).collect()).unwrap_or_default()
     }
+}
+
+fn add_held(all: &mut Vec<Attachment>, held: &Arc<Held>) {
+    if !is_recent(all, |known| matches!(known, Attachment::Memory(known) if Arc::ptr_eq(known, held))) {
+        all.push(Attachment::Memory(Arc::clone(held)));
+    }
+}
+
+/// Whether one of the last few is this one: it is held already.
+fn is_recent(all: &[Attachment], is_it: impl Fn(&Attachment) -> bool) -> bool {
+    const RECENT: usize = 8;
+    all.iter().rev().take(RECENT).any(is_it)
 }
 
 /// How a capture ended.
@@ -198,7 +230,7 @@ pub fn keep(stream: &Stream, object: Arc<dyn Any + Send + Sync>) -> bool {
 /// Keeps a buffer's memory as [`keep`] does: for work that was given its address alone. Captured launches, copies and
 /// fills that are given the buffer do so by themselves.
 pub fn keep_memory(stream: &Stream, buffer: &Buffer) -> bool {
-    of(stream).map(|recording| recording.attachments.add(Attachment::Memory(buffer.hold()))).is_some()
+    of(stream).map(|recording| recording.attachments.add_memory(std::iter::once(buffer))).is_some()
 }
 
 impl Recording {

@@ -185,9 +185,9 @@ impl Buffer {
         Buffer::new(address, bytes, Source::Graph(context), Some(stream))
     }
 
-    /// A share of its memory, for a graph that refers to it.
-    pub(crate) fn hold(&self) -> Arc<Held> {
-        self.0.parent().held.get_or_init(Held::new).clone()
+    /// A share of its memory, for graphs that refer to it.
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        self.0.parent().held.get_or_init(Held::new)
     }
 
     pub(crate) fn pinned(address: u64, bytes: usize, context: Context) -> Buffer {

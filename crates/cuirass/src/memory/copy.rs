@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::event::{Event, EventOptions};
-use crate::graph::recording::{self, Attachment};
+use crate::graph::recording;
 use crate::memory::buffer::Buffer;
 use crate::memory::pinned::PinnedMemory;
 use crate::stream::Stream;
@@ -182,10 +182,10 @@ impl Buffer {
     }
 
     /// A graph that captured work holds the memory that it uses.
-    #[inline]
+    #[cold]
     fn attach(&self, stream: &Stream) {
         if let Some(recording) = recording::of(stream) {
-            recording.attachments.add(Attachment::Memory(self.hold()));
+            recording.attachments.add_memory(std::iter::once(self));
         }
     }
 
@@ -280,8 +280,10 @@ impl Buffer {
         // SAFETY: [stream-ordered-copy] the caller's promise; the sizes were checked.
         let copied = unsafe { call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw()) };
         // Whatever the answer: the node may be there even where the call returns an error.
-        self.attach(stream);
-        source.attach(stream);
+        if recording::any() {
+            self.attach(stream);
+            source.attach(stream);
+        }
         Ok(copied?)
     }
 
@@ -325,7 +327,9 @@ impl Buffer {
                 _ => Ok(()),
             }
         };
-        self.attach(captured);
+        if recording::any() {
+            self.attach(captured);
+        }
         Ok(filled?)
     }
 }

@@ -309,8 +309,9 @@ fn nothing() -> Buffer {
     unsafe { Buffer::borrow_raw(0, 0, None) }
 }
 
+/// Conditional nodes came with CUDA 12.3.
 fn conditions() -> Vec<Operation> {
-    vec![
+    [
         operation!("GraphBuilder::create_condition", capture, |capture| capture.builder().create_condition(Some(1))),
         operation!("GraphCondition::as_raw", conditional, |(_, condition)| Ok(condition.0.as_raw())).makes_no_call(),
         operation!("GraphBuilder::if_then", conditional, |(capture, condition)| {
@@ -326,6 +327,8 @@ fn conditions() -> Vec<Operation> {
             capture.builder().while_loop(&condition.0)
         }),
     ]
+    .map(|operation| operation.needs(12030))
+    .into()
 }
 
 fn definitions() -> Vec<Operation> {

@@ -48,8 +48,9 @@ pub fn operations() -> Vec<Operation> {
         })
         .makes_no_call(),
         operation!("Kernel::name", kernel, |kernel| kernel.name()).makes_no_call(),
-        operation!("Kernel::name", borrowed, |(kernel, _)| kernel.name()).case("borrowed"),
+        operation!("Kernel::name", borrowed, |(kernel, _)| kernel.name()).case("borrowed").needs(12030),
         operation!("Kernel::parameters", kernel, |kernel| kernel.parameters().map(<[_]>::len))
+            .needs(12040)
             .called_with(&ALL)
             .allow(Allowed::KeepsAnswers, PARAMETERS),
         operation!("Kernel::parameters_on", || Ok((kernel()?, stream()?)), |(kernel, stream)| {
