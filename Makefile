@@ -15,6 +15,7 @@ help:
 	@echo "make demo    the main job, on a GPU or on the simulated device"
 	@echo "make test    everything that CI runs (make lint, make test-rust, make test-python are its parts)"
 	@echo "make gauntlet  each driver call of each operation made to fail, and planted mistakes found"
+	@echo "make gauntlet  every call of every operation made to fail"
 	@echo "make soak    the long sweeps, in full"
 	@echo "make gen     write the generated files anew"
 	@echo "make wheel   an optimised wheel in dist/"
@@ -41,9 +42,17 @@ demo: build
 
 test: lint test-rust test-python
 
+# Both parts run twice: on the simulated driver as it is, and on the oldest one that is supported. The compiler is newer
+# than that one, which has to take its PTX all the same.
+OLDEST := 12.0
+
 test-rust: build
+	@echo "Rust, on the simulated driver as it is (CUDA 13.0, or what CUIRASS_SIM says):"
 	cargo test --quiet --workspace --exclude cuirass-py
 	cargo run --quiet --example demo -p cuirass sim
+	@echo "Rust, on a simulated driver of CUDA $(OLDEST):"
+	CUIRASS_SIM="driver=$(OLDEST),ptx=any,quiet=1" cargo test --quiet -p cuirass
+	CUIRASS_SIM="driver=$(OLDEST),ptx=any,quiet=1" cargo run --quiet --example demo -p cuirass sim
 
 # What `make test-rust` runs a part of (CUIRASS_GAUNTLET=slice:SEED chooses another).
 gauntlet: build
@@ -51,7 +60,10 @@ gauntlet: build
 	cargo test --quiet -p cuirass --test planted -- --ignored --nocapture
 
 test-python: build
+	@echo "Python, on the simulated driver as it is (CUDA 13.0, or what CUIRASS_SIM says):"
 	$(BIN)/python -m pytest -q python/tests
+	@echo "Python, on a simulated driver of CUDA $(OLDEST):"
+	CUIRASS_SIM="devices=2,driver=$(OLDEST),ptx=any,quiet=1" $(BIN)/python -m pytest -q python/tests
 
 lint: $(VENV)/ready
 	cargo fmt --all --check
@@ -59,6 +71,7 @@ lint: $(VENV)/ready
 	cargo xtask gen --check
 	cargo xtask families --check
 	cargo xtask tree --check
+	cargo xtask instructions --check
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --exclude cuirass-py --exclude xtask
 	$(BIN)/ruff check --quiet python
 	$(BIN)/ruff format --quiet --check python

@@ -273,7 +273,15 @@ def run(driver: str | None) -> int:
     print(f"{device.name}, compute capability {'.'.join(map(str, device.compute_capability))}: {kind}, driver of CUDA "
           f"{version // 1000}.{version % 1000 // 10} ({path})")  # fmt: skip
     demo = _Demo(device)
-    demo.work()
+    try:
+        demo.work()
+    except CUDAError as error:
+        if error.status != 222:  # CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+            raise
+        _show(error)
+        how = "add ptx=any to CUIRASS_SIM" if simulated else "install its own CUDA's nvidia-cuda-nvrtc, or a newer driver"
+        print(f"The compiler is newer than this driver, which does not take what it makes: {how}.")
+        return 1
     demo.table()
     demo.failures()
     print("\neverything was as expected" if demo.wrong == 0 else f"\n{demo.wrong} things were NOT as expected")

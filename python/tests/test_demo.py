@@ -54,6 +54,15 @@ def test_demo_takes_the_simulated_device_where_no_gpu_is():
         assert "The simulated device is used instead." in result.stdout
 
 
+@needs_sim
+def test_demo_with_a_compiler_that_is_newer_than_the_driver():
+    result = run("demo", "--driver", "sim", env={"CUIRASS_SIM": "driver=12.0,quiet=1"})
+    assert result.returncode == 1
+    assert "CUDA_ERROR_UNSUPPORTED_PTX_VERSION" in result.stdout
+    assert "add ptx=any to CUIRASS_SIM" in result.stdout
+    assert result.stderr == ""
+
+
 @pytest.mark.skipif(not is_sim(), reason="this machine may have a GPU")
 def test_demo_on_a_gpu_that_is_not_there():
     result = run("demo", "--driver", "gpu", env={"CUDA_VISIBLE_DEVICES": ""})

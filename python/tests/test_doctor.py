@@ -1,6 +1,6 @@
 import sys
 
-from .conftest import needs_sim
+from .conftest import needs_no_compiler, needs_sim
 from .test_demo import run
 
 
@@ -14,6 +14,7 @@ def test_doctor(driver):
     assert "works" in text.splitlines()[-1]
 
 
+@needs_no_compiler
 def test_doctor_says_what_is_missing(tmp_path):
     result = run("doctor", env={"CUIRASS_NVRTC": str(tmp_path / "absent.so"), "LD_LIBRARY_PATH": ""})
     assert result.returncode == 1

@@ -10,7 +10,7 @@ import pytest
 import cuirass
 from cuirass import CUDAError, Kernel, NVRTCError, ObjectCode, Program, ProgramOptions
 
-from .conftest import KERNELS, child, refused_before
+from .conftest import KERNELS, child, needs_no_compiler, refused_before
 
 
 def texts(**options):
@@ -244,6 +244,7 @@ def test_code_that_is_none(device):
         ObjectCode.from_cubin(b"\x7fELF").get_kernel("add")
 
 
+@needs_no_compiler
 @pytest.mark.skipif("linux" not in sys.platform, reason="asks /proc")
 def test_without_a_compiler(tmp_path):
     result = child(
