@@ -279,7 +279,7 @@ def run(driver: str | None) -> int:
         if error.status != 222:  # CUDA_ERROR_UNSUPPORTED_PTX_VERSION
             raise
         _show(error)
-        how = "add ptx=any to CUIRASS_SIM" if simulated else "install its own CUDA's nvidia-cuda-nvrtc, or a newer driver"
+        how = "add ptx=any to CUIRASS_SIM" if simulated else "install the compiler of its own CUDA, or a newer driver"
         print(f"The compiler is newer than this driver, which does not take what it makes: {how}.")
         return 1
     demo.table()

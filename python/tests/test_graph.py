@@ -338,11 +338,20 @@ def test_conditions(device, stream, numbers, read, add, value):
     builder = device.create_graph_builder().begin_building()
     if conditions_are_refused(builder):
         return
-    condition = builder.create_condition()
-    cuirass.launch(builder, cuirass.LaunchConfig(grid=1, block=1), set_, condition, value)
-    then = builder.if_then(condition)
-    yes, no = builder.if_else(condition)
-    cases = builder.switch(condition, 2)
+
+    def condition():
+        """Each node needs one of its own."""
+        condition = builder.create_condition()
+        cuirass.launch(builder, cuirass.LaunchConfig(grid=1, block=1), set_, condition, value)
+        return condition
+
+    first = condition()
+    then = builder.if_then(first)
+    with pytest.raises(cuirass.CUDAError, match="INVALID_VALUE") as caught:
+        builder.if_then(first)
+    assert any("one conditional node" in note for note in caught.value.__notes__)
+    yes, no = builder.if_else(condition())
+    cases = builder.switch(condition(), 2)
     for body, amount in [(then, 1), (yes, 10), (no, 20), *zip(cases, (100, 200), strict=True)]:
         assert body.graph_definition.nodes() == set()
         body.begin_building()
@@ -376,6 +385,9 @@ def test_a_loop(device, stream, numbers, read):
 
 
 def test_python_callbacks_run_each_time(device, stream, reports):
+    # What tests before this one left, if they failed, is none of this one's.
+    gc.collect()
+    reports.clear()
     calls = []
 
     def note():

@@ -1,9 +1,11 @@
 //! The one owner of driver handles, with the one `Drop` for them in the workspace.
 
-use crate::status::code;
+use crate::status::{STICKY_NOTE, code};
 use crate::table::is_forked;
 use cuirass_fault::Failure;
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kind of handle: how it is called and how it is given back.
@@ -11,9 +13,9 @@ pub trait Kind: Sized + 'static {
     /// What it is called in a report: "a stream".
     const NAME: &'static str;
     /// The driver's handle.
-    type Raw: Copy;
+    type Raw: Copy + 'static;
     /// What the handle needs as long as it lives.
-    type Parent;
+    type Parent: Send + Sync + 'static;
 
     /// Gives the handle back, and what it needed. Called once; whatever it returns, the handle is spent: a destroy may
     /// return an older, asynchronous error after having worked, so that it is never called again.
@@ -93,10 +95,74 @@ impl<K: Kind> Drop for Owned<K> {
     }
 }
 
-/// Gives a handle back. In a forked child there is nothing to give back: the handle is the parent's.
+/// A release that is made later, on a thread that may call the driver.
+pub type Later = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
+
+/// What puts a release off; its first argument says what is released.
+static DEFERRER: OnceLock<fn(&'static str, Later)> = OnceLock::new();
+
+thread_local! {
+    // No destructor: it is read while a thread ends.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says what puts releases off that come on a thread of the driver, where no CUDA call may be made. Once.
+pub fn set_deferrer(deferrer: fn(&'static str, Later)) {
+    DEFERRER.get_or_init(|| deferrer);
+}
+
+/// Whether this thread runs a callback of the driver, in which no CUDA call may be made.
+#[inline]
+pub fn in_callback() -> bool {
+    IN_CALLBACK.get()
+}
+
+/// Marks this thread as running a callback of the driver, until it is dropped.
+#[must_use = "the mark is gone when this is dropped"]
+pub struct CallbackThread {
+    before: bool,
+}
+
+impl CallbackThread {
+    /// Marks the calling thread.
+    pub fn enter() -> CallbackThread {
+        CallbackThread { before: IN_CALLBACK.replace(true) }
+    }
+}
+
+impl Drop for CallbackThread {
+    fn drop(&mut self) {
+        IN_CALLBACK.set(self.before);
+    }
+}
+
+/// Gives a handle back. In a forked child there is nothing to give back: the handle is the parent's. In a callback of
+/// the driver it is only queued.
 #[inline]
 fn release<K: Kind>(raw: K::Raw, parent: K::Parent) -> Result<(), Failure> {
-    if is_forked() { Ok(()) } else { K::release(raw, parent) }
+    if is_forked() {
+        return Ok(());
+    }
+    if in_callback()
+        && let Some(defer) = DEFERRER.get()
+    {
+        defer_release::<K>(*defer, raw, parent);
+        return Ok(());
+    }
+    K::release(raw, parent)
+}
+
+#[cold]
+fn defer_release<K: Kind>(defer: fn(&'static str, Later), raw: K::Raw, parent: K::Parent) {
+    let raw = Opaque(raw);
+    defer(
+        K::NAME,
+        Box::new(move || {
+            // The whole token moves, which may be sent, and not the pointer in it.
+            let Opaque(raw) = { raw };
+            K::release(raw, parent)
+        }),
+    );
 }
 
 /// Whether a fault has been reported with what to do about it.
@@ -111,7 +177,7 @@ pub fn report_release<K: Kind>(failure: Failure) {
         let doing = if sticky { ", and returned an earlier kernel's fault" } else { "" };
         // What to do about a fault is said once; the other releases in the context say in a line that they met it.
         let known = sticky && SAID.swap(true, Ordering::AcqRel);
-        let failure = if known { failure.without_notes() } else { failure };
+        let failure = if known { failure.without_note(STICKY_NOTE) } else { failure };
         failure.report(&format!("releasing {}{doing}", K::NAME));
     }
 }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub const STICKY: [u32; 13] = [226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
 
 /// What the user of a sticky status should know.
-const STICKY_NOTE: &str = "this is the fault of an earlier kernel; every call in its context returns it from now on, \
-                           and the process must be restarted to use CUDA again";
+pub(crate) const STICKY_NOTE: &str = "this is the fault of an earlier kernel; every call in its context returns it \
+                                      from now on, and the process must be restarted to use CUDA again";
 /// What the user of a call that a capture forbids should know.
 const CAPTURE_NOTE: &str = "a stream capture in progress forbids this call, and is now invalidated";
 

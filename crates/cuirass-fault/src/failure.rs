@@ -191,10 +191,10 @@ impl Failure {
         self
     }
 
-    /// Without the notes that it has: they have been said already.
-    pub fn without_notes(mut self) -> Failure {
+    /// Without one of its notes, which has been said already.
+    pub fn without_note(mut self, note: &str) -> Failure {
         if let Some(facts) = &mut self.0 {
-            facts.notes.clear();
+            facts.notes.retain(|known| known != note);
         }
         self
     }

@@ -1,5 +1,6 @@
 //! `LaunchConfig`: the shape of a launch.
 
+use crate::handle::Equal;
 use cuirass::LaunchConfig as Config;
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -119,11 +120,11 @@ impl LaunchConfig {
         })))
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<LaunchConfig>().ok().map(|other| {
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<LaunchConfig>().ok().map(|other| {
             let other = other.get().get();
             self.get() == other
-        })
+        }))
     }
 
     fn __hash__(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use crate::error::{ask, close, closed, not_constructed, run};
 use crate::handle;
+use crate::handle::Equal;
 use crate::options;
 use crate::slot::{Closed, Share, Slot, Use};
 use crate::stream::Stream;
@@ -99,8 +100,8 @@ impl Context {
         }
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<Context>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot))
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<Context>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot)))
     }
 
     fn __hash__(&self) -> u64 {

@@ -1,8 +1,9 @@
 //! Errors on their way to Python, and the one way in which the glue calls cuirass.
 
+use crate::report;
 use cuirass::{Error, ErrorKind};
 use cuirass_fault::{Absence, Cause};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyGeneratorExit, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -106,7 +107,13 @@ fn with_notes(py: Python<'_>, exception: PyErr, notes: &[String]) -> PyErr {
 
 /// Adds a second error to the one that is already on its way.
 pub fn attach_note(py: Python<'_>, exception: &Bound<'_, PyAny>, doing: &str, second: &PyErr) -> PyResult<()> {
-    exception.call_method1("add_note", (format!("{doing} ({})", second.value(py)),))?;
+    let kind = second.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+    let text = format!("{doing} ({kind}: {})", second.value(py));
+    // A generator that is closed swallows its exception, and some exceptions take no notes: nothing may be lost there.
+    let swallowed = exception.is_instance_of::<PyGeneratorExit>();
+    if swallowed || exception.call_method1("add_note", (&text,)).is_err() {
+        report::warn(py, &text);
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use crate::context::{Context, not_yet, same};
 use crate::device::Device;
 use crate::error::{ask, close, closed, not_constructed, raised, run};
 use crate::handle;
+use crate::handle::Equal;
 use crate::slot::{Closed, Slot, Use};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -111,8 +112,8 @@ impl Event {
         self.raw
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<Event>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot))
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<Event>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot)))
     }
 
     /// What another process needs to use this event. Not available yet.

@@ -4,7 +4,7 @@ use crate::report::python_is_usable;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyFloat, PyInt};
+use pyo3::types::{PyBool, PyFloat, PyInt};
 
 static DRIVER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 /// Asked for once; later only whether somebody else has loaded it.
@@ -56,4 +56,20 @@ pub fn take(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
 /// As [`take`], with `None` as 0.
 pub fn take_or_null(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     if object.is_none() { Ok(0) } else { take(object, what) }
+}
+
+/// What a comparison answers: nothing for an object of another kind, which is then asked in its turn.
+pub struct Equal(pub Option<bool>);
+
+impl<'py> IntoPyObject<'py> for Equal {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = std::convert::Infallible;
+
+    fn into_pyobject(self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Self::Error> {
+        Ok(match self.0 {
+            Some(equal) => PyBool::new(py, equal).to_owned().into_any(),
+            None => py.NotImplemented().into_bound(py),
+        })
+    }
 }

@@ -5,6 +5,7 @@ use crate::context::not_yet;
 use crate::device;
 use crate::error::{ask, not_constructed, run};
 use crate::handle;
+use crate::handle::Equal;
 use crate::memory::resource::size_of;
 use cuirass::KernelAttribute;
 use pyo3::exceptions::PyTypeError;
@@ -110,8 +111,8 @@ impl Kernel {
         Ok(Kernel::of(kernel, r#mod.map(|code| code.clone().unbind())))
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<Kernel>().ok().map(|other| other.get().raw() == self.raw())
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<Kernel>().ok().map(|other| other.get().raw() == self.raw()))
     }
 
     fn __hash__(&self) -> u64 {

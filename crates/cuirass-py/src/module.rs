@@ -2,6 +2,7 @@
 
 use crate::error::{not_constructed, run};
 use crate::handle;
+use crate::handle::Equal;
 use crate::kernel::Kernel;
 use crate::memory::copy::bytes_of;
 use cuirass::CodeKind;
@@ -231,8 +232,8 @@ impl ObjectCode {
         handle::give(py, "CUlibrary", raw as u64)
     }
 
-    fn __eq__(slf: &Bound<'_, ObjectCode>, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<ObjectCode>().ok().map(|other| slf.is(other))
+    fn __eq__(slf: &Bound<'_, ObjectCode>, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<ObjectCode>().ok().map(|other| slf.is(other)))
     }
 
     fn __hash__(slf: &Bound<'_, ObjectCode>) -> u64 {

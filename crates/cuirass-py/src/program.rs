@@ -10,6 +10,60 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 use std::path::PathBuf;
 use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Calls of the compiler that are under way.
+static COMPILING: AtomicUsize = AtomicUsize::new(0);
+/// The thread that ends the process, as a number that is not 0; the only one that may still compile.
+static ENDING: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static THREAD: u8 = const { 0 };
+}
+
+/// A number for this thread: where its own variable is.
+fn this_thread() -> usize {
+    THREAD.with(|variable| std::ptr::from_ref(variable).addr())
+}
+
+/// A call of the compiler. When the process ends, the compiler takes itself apart: calls on other threads are waited for,
+/// and none may begin.
+struct Compiling;
+
+impl Compiling {
+    fn start() -> Compiling {
+        COMPILING.fetch_add(1, Ordering::AcqRel);
+        // Asked after it is counted, so that the exit hook either waits for it or is seen by it.
+        let ending = ENDING.load(Ordering::Acquire);
+        if ending != 0 && ending != this_thread() {
+            COMPILING.fetch_sub(1, Ordering::AcqRel);
+            loop {
+                // The process is about to end, and this thread with it.
+                std::thread::park();
+            }
+        }
+        Compiling
+    }
+}
+
+impl Drop for Compiling {
+    fn drop(&mut self) {
+        COMPILING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The exit hook's part: lets no other thread begin a compilation, and waits for those that are under way.
+pub fn wait_for_compiling(py: Python<'_>) {
+    const LONGEST: Duration = Duration::from_secs(30);
+    ENDING.store(this_thread(), Ordering::Release);
+    py.detach(|| {
+        let start = Instant::now();
+        while COMPILING.load(Ordering::Acquire) > 0 && start.elapsed() < LONGEST {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
 
 /// Source that can be compiled.
 ///
@@ -117,7 +171,10 @@ impl Program {
             name_expressions: Vec::new(),
         };
         find_compiler(py)?;
-        let program = run(py, || cuirass::Program::new(&source, &options))?;
+        let program = run(py, || {
+            let _gate = Compiling::start();
+            cuirass::Program::new(&source, &options)
+        })?;
         Ok(Program { slot: Slot::new(program), source, options })
     }
 
@@ -176,12 +233,16 @@ impl Program {
         let expressions = name_expressions.unwrap_or_default();
         let compiled = if expressions.is_empty() {
             let program = self.slot.enter().ok_or_else(|| closed("program"))?;
-            run(py, || program.compile(kind))?
+            run(py, || {
+                let _gate = Compiling::start();
+                program.compile(kind)
+            })?
         } else {
             // The compiler wants them before it compiles for the first time: a program of its own.
             let _open = self.slot.enter().ok_or_else(|| closed("program"))?;
             let options = cuirass::ProgramOptions { name_expressions: expressions, ..self.options.clone() };
             run(py, || {
+                let _gate = Compiling::start();
                 let program = cuirass::Program::new(&self.source, &options)?;
                 let compiled = program.compile(kind)?;
                 program.close()?;

@@ -24,6 +24,7 @@ pub fn _at_exit(py: Python<'_>) {
     py.detach(cuirass::report_left_at_exit);
     CLOSED.store(true, Ordering::Release);
     crate::graph::callback::wait_for_running(py);
+    crate::program::wait_for_compiling(py);
 }
 
 /// Installs the reporter and the exit hook.
@@ -44,8 +45,12 @@ fn report(report: &Report) {
     if python_is_usable() && Python::try_attach(|py| warn(py, &text)).is_some() {
         return;
     }
+    to_stderr(&text);
+}
+
+/// One line on stderr, past Python, flushed. A stderr that cannot be written to leaves nowhere to turn.
+pub fn to_stderr(text: &str) {
     let mut stderr = std::io::stderr().lock();
-    // A stderr that cannot be written to leaves nowhere to turn.
     if writeln!(stderr, "CUDAWarning: {text}").is_ok() && stderr.flush().is_ok() {}
 }
 
@@ -65,7 +70,12 @@ pub fn with_exception_aside<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
 pub fn warn(py: Python<'_>, text: &str) {
     with_exception_aside(py, || {
         if let Err(escalated) = warn_explicit(py, text) {
+            let ours = escalated.get_type(py).name().is_ok_and(|name| name == "CUDAWarning");
             escalated.write_unraisable(py, None);
+            if !ours {
+                // What the warning machinery raised of its own does not say what was to be reported.
+                to_stderr(text);
+            }
         }
     });
 }

@@ -7,6 +7,7 @@ use crate::error::{ask, close, closed, not_constructed, run};
 use crate::event::Event;
 use crate::graph::builder::GraphBuilder;
 use crate::handle;
+use crate::handle::Equal;
 use crate::options;
 use crate::slot::{Closed, Slot, Use};
 use pyo3::PyTraverseError;
@@ -172,8 +173,8 @@ impl Stream {
         self.raw
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<Stream>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot))
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<Stream>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot)))
     }
 
     /// The driver's ``CUstream``, as a ``cuda.bindings.driver`` object where that package is there, else a number; 0

@@ -4,6 +4,7 @@
 //! something waits. Waiting costs the others one load.
 
 use crate::Outcome;
+use cuirass_call::owner::{Later, in_callback};
 use cuirass_fault::Failure;
 use cuirass_fault::lock::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,10 +45,19 @@ pub(crate) fn defer(what: &'static str, attempt: impl FnMut() -> Outcome<Attempt
     }
 }
 
+/// Puts off a release that came on a thread of the driver.
+pub(crate) fn defer_from_callback(what: &'static str, release: Later) {
+    let mut release = Some(release);
+    defer(what, move || match release.take() {
+        Some(release) => release().map(|()| Attempt::Done),
+        None => Ok(Attempt::Done),
+    });
+}
+
 /// Tries what waits, if anything does. May run user code: the reporter.
 #[inline]
 pub(crate) fn drain_if_any() {
-    if COUNT.load(Ordering::Acquire) != 0 {
+    if COUNT.load(Ordering::Acquire) != 0 && !in_callback() {
         drain();
     }
 }
@@ -56,6 +66,10 @@ pub(crate) fn drain_if_any() {
 /// reporter.
 #[cold]
 pub fn drain() -> usize {
+    if in_callback() {
+        // No CUDA call may be made here: what waits goes on waiting.
+        return pending();
+    }
     let mut tried = std::mem::take(&mut *QUEUE.lock());
     let mut failures = Vec::new();
     tried.retain_mut(|waiting| match (waiting.attempt)() {

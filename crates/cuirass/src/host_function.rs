@@ -5,6 +5,7 @@ use crate::Result;
 use crate::stream::Stream;
 use cuirass_call::graph::builder;
 use cuirass_call::launch as call;
+use cuirass_call::owner::CallbackThread;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
@@ -64,6 +65,8 @@ impl Stream {
 }
 
 unsafe extern "C" fn run(data: *mut c_void) {
+    // What the closure drops is queued: no CUDA call may be made here.
+    let _here = CallbackThread::enter();
     let Some(Call { function, stream }) = WAITING.lock().calls.remove(&data.addr()) else { return };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(function)) {
         let text = text_of(&*panic);

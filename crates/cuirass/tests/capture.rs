@@ -163,3 +163,21 @@ fn what_a_capture_forbids_says_so() {
     assert_eq!(builder::stream_end_capture(captured.as_raw()).unwrap_err().raise().code(), Some(901));
     captured.synchronize().unwrap();
 }
+
+#[test]
+fn memory_waits_for_an_invalidated_capture_too() {
+    let alone = testkit::alone();
+    for mode in MODES {
+        let stream = stream();
+        let pool = device().memory_resource().unwrap();
+        let (first, second) = (pool.allocate(256, &stream).unwrap(), pool.allocate(256, &stream).unwrap());
+        builder::stream_begin_capture(stream.as_raw(), mode).unwrap();
+        drop(first);
+        assert!(stream.synchronize().is_err(), "it invalidates the capture");
+        second.close().unwrap();
+        assert_eq!(drain(), 2);
+        assert_eq!(builder::stream_end_capture(stream.as_raw()).unwrap_err().raise().code(), Some(901));
+        assert_eq!(drain(), 0);
+    }
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}

@@ -72,14 +72,18 @@ fn bodies_run_as_the_condition_says() {
             let before = census();
             let builder = stream.create_graph_builder().unwrap();
             builder.begin_building(mode).unwrap();
-            let condition = builder.create_condition(None).unwrap();
-            set(builder.stream(), &kernel, &condition, value);
-            let then = builder.if_then(&condition).unwrap();
+            // Each node has a condition of its own.
+            let condition = || {
+                let condition = builder.create_condition(None).unwrap();
+                set(builder.stream(), &kernel, &condition, value);
+                condition
+            };
+            let then = builder.if_then(&condition()).unwrap();
             body(&then, mode, &buffer, 1);
-            let (then2, otherwise) = builder.if_else(&condition).unwrap();
+            let (then2, otherwise) = builder.if_else(&condition()).unwrap();
             body(&then2, mode, &buffer, 10);
             body(&otherwise, mode, &buffer, 20);
-            let cases = builder.switch(&condition, 2).unwrap();
+            let cases = builder.switch(&condition(), 2).unwrap();
             cases.iter().zip([100, 200]).for_each(|(case, by)| body(case, mode, &buffer, by));
             launch_add(builder.stream(), add(), &buffer, 1000).unwrap();
             builder.end_building().unwrap();
@@ -97,6 +101,32 @@ fn bodies_run_as_the_condition_says() {
             assert_eq!(census(), before);
         }
     }
+}
+
+#[test]
+fn a_condition_is_of_one_node() {
+    let _alone = testkit::alone();
+    if !supported(12030) {
+        return;
+    }
+    drop(stream());
+    let before = census();
+    let builder = device().create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Relaxed).unwrap();
+    let condition = builder.create_condition(Some(1)).unwrap();
+    let then = builder.if_then(&condition).unwrap();
+    for error in [builder.if_then(&condition).unwrap_err(), builder.while_loop(&condition).unwrap_err()] {
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Driver, Some(1)), "{error}");
+        assert!(error.notes().iter().any(|note| note.contains("one conditional node")), "{error}");
+    }
+    // The capture goes on, and the node that is there is good.
+    then.begin_building(CaptureMode::Relaxed).unwrap();
+    then.end_building().unwrap();
+    builder.end_building().unwrap();
+    complete(&builder).close().unwrap();
+    drop(then);
+    builder.close().unwrap();
+    assert_eq!(census(), before);
 }
 
 #[test]
@@ -161,8 +191,8 @@ fn a_body_of_a_capture_that_failed_is_refused() {
     }
     let builder = device().create_graph_builder().unwrap();
     builder.begin_building(CaptureMode::Relaxed).unwrap();
-    let condition = builder.create_condition(Some(1)).unwrap();
-    let (then, later) = (builder.if_then(&condition).unwrap(), builder.if_then(&condition).unwrap());
+    let condition = || builder.create_condition(Some(1)).unwrap();
+    let (then, later) = (builder.if_then(&condition()).unwrap(), builder.if_then(&condition()).unwrap());
     then.begin_building(CaptureMode::Relaxed).unwrap();
     then.end_building().unwrap();
     let definition = then.definition().unwrap();
@@ -234,7 +264,83 @@ fn invalidated(which: &str, order: &str) {
             drop(stream);
         }
         cuirass::drain();
-        assert_eq!(census(), before, "{told}");
+        if which == "body" {
+            // The graph went with its body's capture only in part: whoever destroyed it would crash the driver.
+            let all = format!("{errors:?}{reports:?}");
+            assert!(all.contains("leaked") && all.contains("cuStreamEndCapture"), "{told}: {all}");
+        } else {
+            assert_eq!(census(), before, "{told}");
+        }
+    }
+}
+
+/// What happens to a good capture after that of a body of it has failed and been ended. Each has a process of its own.
+const LATER: [&str; 6] = ["spoilt", "split", "elsewhere", "sibling", "inner", "unjoined"];
+
+fn after_a_body(later: &str) {
+    let alone = testkit::alone();
+    let mark = testkit::simulator::mark();
+    let mode = if later == "elsewhere" { CaptureMode::ThreadLocal } else { CaptureMode::Relaxed };
+    let begun = |builder: GraphBuilder| {
+        builder.begin_building(mode).unwrap();
+        builder
+    };
+    let parent = begun(device().create_graph_builder().unwrap());
+    let inner = |of: &GraphBuilder| of.if_then(&of.create_condition(Some(1)).unwrap()).unwrap();
+    let sibling = inner(&parent);
+    let middle = (later == "inner").then(|| begun(inner(&parent)));
+    let body = begun(inner(middle.as_ref().unwrap_or(&parent)));
+    let _forks = (later == "split").then(|| parent.split(2).unwrap());
+    if later == "unjoined" {
+        let buffer = numbers(16, &stream());
+        let forks = body.split(2).unwrap();
+        // SAFETY: [test] nothing else uses the buffer.
+        unsafe { buffer.fill_unordered(&[7], forks[0].stream()).unwrap() };
+        assert_eq!(body.end_building().unwrap_err().code(), Some(904));
+    } else {
+        assert_eq!(body.stream().synchronize().unwrap_err().code(), Some(900));
+        assert_eq!(body.end_building().unwrap_err().code(), Some(901));
+    }
+    assert!(parent.is_building().unwrap(), "{later}");
+    assert_eq!(sibling.begin_building(mode).unwrap_err().kind(), ErrorKind::State);
+    assert!(!sibling.definition().unwrap().is_valid());
+    if let Some(middle) = middle {
+        // Its graph is its node's: the end of its own capture is a good one.
+        middle.end_building().unwrap();
+        assert!(!middle.definition().unwrap().is_valid());
+    }
+    let stream = parent.stream().clone();
+    let (error, status) = match later {
+        "spoilt" => {
+            assert_eq!(stream.synchronize().unwrap_err().code(), Some(900));
+            (parent.end_building().unwrap_err(), CaptureStatus::Invalidated)
+        }
+        "split" => (parent.end_building().unwrap_err(), CaptureStatus::Active),
+        "elsewhere" => {
+            let closed = std::thread::scope(|scope| scope.spawn(|| parent.close()).join()).unwrap();
+            (closed.unwrap_err(), CaptureStatus::Active)
+        }
+        _ => (parent.end_building().unwrap_err(), CaptureStatus::None),
+    };
+    assert_eq!(error.kind(), ErrorKind::State, "{later}: {error}");
+    let text = format!("{error:?}");
+    assert!(text.contains("conditional body") && text.contains("leaked"), "{later}: {text}");
+    assert_eq!(text.contains("not ended"), status != CaptureStatus::None, "{later}: {text}");
+    assert_eq!(stream.capture_status().unwrap(), status, "{later}");
+    drop((body, sibling));
+    let bugs = testkit::simulator::reports_since(mark);
+    assert!(bugs.is_empty() && alone.reports().is_empty(), "{later}: {bugs:?}");
+}
+
+#[test]
+fn a_capture_whose_body_failed_ends_without_a_graph() {
+    const TEST: &str = "a_capture_whose_body_failed_ends_without_a_graph";
+    if let Some(case) = case() {
+        return after_a_body(&case);
+    }
+    let _alone = testkit::alone();
+    if supported(12030) {
+        LATER.iter().for_each(|later| in_fresh_process(TEST, later));
     }
 }
 

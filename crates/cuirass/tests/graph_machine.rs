@@ -127,7 +127,9 @@ struct Capture {
 
 #[derive(Clone, Default)]
 enum Mark {
+    /// The event was never recorded: there is nothing to wait for.
     #[default]
+    Nowhere,
     Outside,
     Inside(usize, BTreeSet<u32>),
 }
@@ -205,7 +207,7 @@ impl Model {
             return Answer::Code(901);
         }
         match (mark, mine) {
-            (Mark::Outside, None) => Answer::Done,
+            (Mark::Nowhere, _) | (Mark::Outside, None) => Answer::Done,
             (Mark::Outside, Some(mine)) => {
                 self.spoil(mine);
                 Answer::Code(905)
@@ -447,7 +449,7 @@ fn sequence(alone: &testkit::Alone, there: &mpsc::Sender<Job>, seed: u64, tally:
         next_capture: 0,
         next_node: 0,
         builders: [Phase::Fresh; STREAMS],
-        events: vec![Mark::Outside; EVENTS],
+        events: vec![Mark::Nowhere; EVENTS],
         forks: Vec::new(),
         next_place: STREAMS,
         reports: 0,

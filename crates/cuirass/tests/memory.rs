@@ -249,7 +249,8 @@ impl MemoryResource for Resource {
         let address = inner.as_raw();
         self.0.kept.lock().unwrap().push(inner);
         self.0.alive.fetch_add(1, Ordering::SeqCst);
-        Ok(Buffer::from_resource(address, bytes, Arc::new(self.clone()), stream))
+        // SAFETY: [test] the memory is kept until it is given back.
+        Ok(unsafe { Buffer::from_resource(address, bytes, Arc::new(self.clone()), stream) })
     }
 
     fn deallocate(&self, address: u64, _bytes: usize, stream: &Stream) -> cuirass::Result<()> {

@@ -210,3 +210,28 @@ fn a_stream_may_be_closed_with_work_on_it() {
     stream.close().unwrap();
     seen.recv_timeout(Duration::from_secs(20)).unwrap();
 }
+
+#[test]
+fn what_a_host_function_drops_is_released_later() {
+    let alone = testkit::alone();
+    let (carrier, dropped) = (stream(), stream());
+    let raw = dropped.as_raw().addr() as u64;
+    let buffer = device().memory_resource().unwrap().allocate(256, &dropped).unwrap();
+    let recording = Recording::start();
+    carrier
+        .launch_host_function(move || {
+            drop(buffer);
+            dropped.close().unwrap();
+        })
+        .unwrap();
+    // No CUDA call may be made in a host function: the releases wait for a thread that may make them.
+    carrier.synchronize().unwrap();
+    for _ in 0..200 {
+        if cuirass::drain() == 0 && recording.take().iter().any(|call| call.arguments.first() == Some(&raw)) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(cuirass::pending_releases(), 0);
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}

@@ -4,6 +4,7 @@ use crate::context::{self, Context};
 use crate::error::{ask, attach_note, run};
 use crate::event::Event;
 use crate::graph::builder::GraphBuilder;
+use crate::handle::Equal;
 use crate::memory;
 use crate::options;
 use crate::properties::DeviceProperties;
@@ -178,8 +179,8 @@ impl Device {
         0x6375_0000 + self.device.ordinal().unsigned_abs() as u64
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<Device>().ok().map(|other| other.get().device == self.device)
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<Device>().ok().map(|other| other.get().device == self.device))
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (i32,)) {

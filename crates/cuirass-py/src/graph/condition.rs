@@ -2,6 +2,7 @@
 
 use crate::error::not_constructed;
 use crate::handle;
+use crate::handle::Equal;
 use cuirass::graph::GraphCondition as Condition;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -21,8 +22,8 @@ impl GraphCondition {
         not_constructed("GraphCondition", "GraphBuilder.create_condition()")
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<GraphCondition>().ok().map(|other| self.0 == other.get().0)
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<GraphCondition>().ok().map(|other| self.0 == other.get().0))
     }
 
     fn __hash__(&self) -> u64 {

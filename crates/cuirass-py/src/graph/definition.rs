@@ -5,6 +5,7 @@ use crate::error::{ask, run};
 use crate::graph::exec::Graph;
 use crate::graph::options;
 use crate::handle;
+use crate::handle::Equal;
 use crate::slot::{Share, drop_detached};
 use cuirass::graph::{GraphDefinition as Definition, GraphNode as Node};
 use pyo3::prelude::*;
@@ -46,8 +47,8 @@ impl GraphDefinition {
         Err(not_yet("building a GraphDefinition node by node"))
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<GraphDefinition>().ok().map(|other| self.1 == other.get().1)
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<GraphDefinition>().ok().map(|other| self.1 == other.get().1))
     }
 
     fn __hash__(&self) -> u64 {
@@ -148,8 +149,8 @@ impl GraphNode {
         crate::error::not_constructed("GraphNode", "GraphDefinition.nodes()")
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        other.cast::<GraphNode>().ok().map(|other| self.node.as_raw() == other.get().node.as_raw())
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        Equal(other.cast::<GraphNode>().ok().map(|other| self.node.as_raw() == other.get().node.as_raw()))
     }
 
     fn __hash__(&self) -> u64 {

@@ -4,6 +4,7 @@ use crate::error::{closed, not_constructed, run};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::definition::GraphDefinition;
 use crate::handle;
+use crate::handle::Equal;
 use crate::slot::{Closed, Share, Slot, Use, drop_detached};
 use crate::stream;
 use pyo3::exceptions::PyTypeError;
@@ -156,9 +157,9 @@ impl Graph {
         self.to_svg(py)
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        let other = other.cast::<Graph>().ok()?.get();
-        Some(crate::context::same(self.raw, &self.slot, other.raw, &other.slot))
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        let other = other.cast::<Graph>().ok().map(Bound::get);
+        Equal(other.map(|other| crate::context::same(self.raw, &self.slot, other.raw, &other.slot)))
     }
 
     fn __hash__(&self) -> u64 {

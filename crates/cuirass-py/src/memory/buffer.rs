@@ -5,6 +5,7 @@ use crate::context::not_yet;
 use crate::device;
 use crate::error::{self, closed, not_constructed, run};
 use crate::graph::keep;
+use crate::handle::Equal;
 use crate::memory::copy;
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after};
@@ -296,9 +297,11 @@ impl Buffer {
         self.slot.is_closed()
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        let other = other.cast::<Buffer>().ok()?.get();
-        Some(crate::context::same(self.address, &self.slot, other.address, &other.slot) && self.bytes == other.bytes)
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Equal {
+        let other = other.cast::<Buffer>().ok().map(Bound::get);
+        Equal(other.map(|other| {
+            crate::context::same(self.address, &self.slot, other.address, &other.slot) && self.bytes == other.bytes
+        }))
     }
 
     fn __hash__(&self) -> u64 {

@@ -101,7 +101,8 @@ impl Buffer {
             return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));
         }
         if resource.is_exact_instance_of::<LegacyPinnedMemoryResource>() {
-            let buffer = cuirass::Buffer::from_resource(address, bytes, Arc::new(Pinned), &stream);
+            // SAFETY: [foreign-memory] the caller's promise: page-locked memory that nobody else frees.
+            let buffer = unsafe { cuirass::Buffer::from_resource(address, bytes, Arc::new(Pinned), &stream) };
             return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));
         }
         if !is_resource(resource) {

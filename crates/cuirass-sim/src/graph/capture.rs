@@ -266,7 +266,9 @@ impl State {
                 // The wait is for what is recorded when the graph runs.
                 self.capture_node(at, capture, NodeKind::WaitEvent, Work::Wait { event: handle }).map(drop)
             }
-            (EventIs::Recorded(_) | EventIs::Unrecorded, Some(capture)) => {
+            // There is nothing to wait for, and nothing from outside.
+            (EventIs::Unrecorded, Some(_)) => Ok(()),
+            (EventIs::Recorded(_), Some(capture)) => {
                 self.invalidate(capture);
                 Err(STREAM_CAPTURE_ISOLATION)
             }
@@ -318,12 +320,15 @@ impl State {
         Some(capture)
     }
 
-    /// As [`State::end_capture`], and the graph goes too unless it is the program's own.
+    /// As [`State::end_capture`], and the graph goes too unless it is the program's own. A conditional body's is of no
+    /// use any more.
     pub fn drop_capture(&mut self, handle: Handle) {
-        if let Some(capture) = self.end_capture(handle, INVALID_HANDLE)
-            && !capture.borrowed
-            && self.graphs.graphs.peek(capture.graph).is_some()
-        {
+        let Some(capture) = self.end_capture(handle, INVALID_HANDLE) else { return };
+        if capture.borrowed {
+            if let Some(graph) = self.graphs.graphs.peek_mut(capture.graph) {
+                graph.broken = graph.parent.is_some();
+            }
+        } else if self.graphs.graphs.peek(capture.graph).is_some() {
             for destructor in self.graphs.destroy(capture.graph).unwrap_or_default() {
                 self.run_destructor(destructor);
             }

@@ -40,6 +40,8 @@ pub struct Graph {
     pub parent: Option<Handle>,
     /// Whether a capture is still adding to it.
     pub capturing: bool,
+    /// Whether it is a conditional body that a failed capture added to: the real driver crashes when it is destroyed.
+    pub broken: bool,
     /// User objects that it holds, with how many references.
     pub held: Vec<(Handle, u32)>,
     /// Its conditions.
@@ -108,6 +110,9 @@ impl Graphs {
     /// `INVALID_VALUE` for a graph that is none.
     pub fn destroy(&mut self, graph: Handle) -> Answer<Vec<HostFunction>> {
         let ended = self.graphs.remove(graph, INVALID_VALUE, INVALID_VALUE)?;
+        if ended.broken {
+            condition::broken("a graph was destroyed");
+        }
         let mut destructors = Vec::new();
         for node in ended.nodes {
             let Some(node) = self.nodes.end(node, INVALID_VALUE) else { continue };

@@ -212,13 +212,18 @@ impl GraphBuilder {
 
     /// Ends a capture that has just begun, since a later step failed.
     fn undo_begin(&self, failure: Failure) -> Failure {
-        match capture::raw_end(self.stream.as_raw()) {
+        match capture::raw_end(self.stream.as_raw(), self.is_conditional_body()) {
             Ok(graph) if graph.is_null() || self.is_conditional_body() => failure,
             Ok(graph) => match definition::destroy(graph) {
                 Ok(()) => failure,
                 Err(undoing) => undoing.attach_to(failure, "the captured graph was not destroyed"),
             },
-            Err(undoing) => undoing.attach_to(failure, "the capture was not ended"),
+            Err(undoing) => {
+                if let Some(body) = self.body() {
+                    body.of.break_graph();
+                }
+                undoing.attach_to(failure, "the capture was not ended")
+            }
         }
     }
 
@@ -246,7 +251,8 @@ impl GraphBuilder {
     /// The driver's error when the capture was invalidated, or a fork was not joined: the capture is over then, the
     /// builder is closed and the stream usable again. [`ErrorKind::State`](crate::ErrorKind::State), with which the
     /// capture goes on: on a fork, from another thread than the one that began a capture that is not relaxed, while
-    /// the body of a conditional node is being built.
+    /// the body of a conditional node is being built; with which it ends: where the capture of such a body has failed.
+    /// The driver crashes when such a graph is destroyed, so that it is leaked.
     pub fn end_building(&self) -> Result<()> {
         let phase = self.take()?;
         let message = match phase {

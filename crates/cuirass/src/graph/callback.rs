@@ -5,6 +5,7 @@ use crate::graph::builder::{GraphBuilder, state};
 use crate::graph::recording::{Attachment, Recording};
 use crate::{Outcome, Result};
 use cuirass_call::launch as call;
+use cuirass_call::owner::CallbackThread;
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
 use std::ffi::c_void;
@@ -65,6 +66,8 @@ impl GraphBuilder {
 }
 
 unsafe extern "C" fn run(data: *mut c_void) {
+    // What the closure drops is queued: no CUDA call may be made here.
+    let _here = CallbackThread::enter();
     // SAFETY: [graph-callback] the closure that `callback` gave the graph, which keeps it.
     let callback = unsafe { &*data.cast::<Callback>() };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (callback.0)())) {

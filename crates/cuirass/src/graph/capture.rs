@@ -1,6 +1,7 @@
 //! How captures end: on purpose, by a builder that is closed, or by one that is only dropped.
 
 use crate::context::Context;
+use crate::graph::builder::state;
 use crate::graph::recording::Recording;
 use crate::stream::Stream;
 use crate::{Outcome, deferred};
@@ -76,7 +77,7 @@ pub(crate) fn discard(recording: &Arc<Recording>) -> Outcome<Discarded> {
             Ok(Discarded::Now)
         }
         // What the driver answers to the end of a good capture that nobody wants is of no interest: it has ended.
-        Err(failure) if was != INVALIDATED && is_expected(&failure) => {
+        Err(failure) if was != INVALIDATED && is_expected(&failure) && !recording.is_broken() => {
             failure.answered();
             Ok(Discarded::Now)
         }
@@ -118,6 +119,11 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
             return (was, Err(failure.note(ABANDONED)));
         }
     }
+    let broken = recording.is_broken();
+    if broken && ours && (was == INVALIDATED || was == ACTIVE && !recording.ends_well()) {
+        abandon(recording, None);
+        return (was, Err(first.unwrap_or_else(|| state(BROKEN)).note(LEFT_ALONE)));
+    }
     let doomed = was == INVALIDATED
         && match is_invalidated(recording.parent.as_deref()) {
             Ok(answer) => answer,
@@ -126,8 +132,15 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
                 true
             }
         };
-    let ended = if ours { raw_end(stream) } else { Err(not_ours(stream)) };
+    let ended = if ours { raw_end(stream, recording.is_body()) } else { Err(not_ours(stream)) };
+    if let (Err(_), Some(parent)) = (&ended, &recording.parent) {
+        parent.break_graph();
+    }
     let result = match (ended, first) {
+        (Ok(_leaked), first) if broken && !recording.is_body() => {
+            ABANDONED_FOR_GOOD.lock().push((Vec::new(), recording.context.clone()));
+            Err(first.unwrap_or_else(|| state(BROKEN)).note(LEAKED))
+        }
         (Ok(graph), None) => Ok(graph),
         (Ok(graph), Some(first)) if recording.is_body() || graph.is_null() => Err(first),
         (Ok(graph), Some(first)) => Err(match definition::destroy(graph) {
@@ -157,6 +170,15 @@ fn chain(first: Option<Failure>, next: Failure, doing: &str) -> Failure {
 const ABANDONED: &str = "both the capture and that of a conditional body of it were invalidated, and the driver crashes \
                          when both are ended: only the body's was; the streams of both and a share of their context are \
                          leaked, and cuCtxSynchronize stays refused in that context";
+
+const BROKEN: &str = "the capture of a conditional body of this graph has failed, so that there is no graph";
+
+const LEAKED: &str = "the driver crashes when a graph with a conditional body whose capture has failed is destroyed: the \
+                      capture has been ended, and the graph and a share of its context are leaked";
+
+const LEFT_ALONE: &str = "the driver crashes when a capture with a conditional body whose own capture has failed ends \
+                          without a graph: it is not ended; its streams and a share of their context are leaked, and \
+                          cuCtxSynchronize stays refused in that context";
 
 /// Streams and contexts that must never be touched again.
 static ABANDONED_FOR_GOOD: Mutex<Vec<(Vec<Stream>, Context)>> = Mutex::new(Vec::new());
@@ -201,8 +223,9 @@ fn not_ours(stream: CUstream) -> Failure {
     )
 }
 
-/// `cuStreamEndCapture`, once more where the first call was refused and the capture goes on.
-pub(crate) fn raw_end(stream: CUstream) -> Outcome<CUgraph> {
+/// `cuStreamEndCapture`, once more where the first call was refused and the capture goes on. A body's graph belongs to
+/// its node.
+pub(crate) fn raw_end(stream: CUstream, is_body: bool) -> Outcome<CUgraph> {
     let failure = match call::stream_end_capture(stream) {
         Ok(graph) => return Ok(graph),
         Err(failure) => failure,
@@ -213,7 +236,7 @@ pub(crate) fn raw_end(stream: CUstream) -> Outcome<CUgraph> {
         Err(asking) => return Err(asking.attach_to(failure, "whether the capture has ended is not known")),
     }
     match call::stream_end_capture(stream) {
-        Ok(graph) if graph.is_null() => Err(failure),
+        Ok(graph) if graph.is_null() || is_body => Err(failure.note("the capture was ended by a second call")),
         Ok(graph) => match definition::destroy(graph) {
             Ok(()) => Err(failure.note("the capture was ended by a second call")),
             Err(undoing) => Err(undoing.attach_to(failure, "the captured graph was not destroyed")),

@@ -7,11 +7,12 @@ use crate::stream::{Stream, StreamOptions};
 use crate::{Outcome, Result};
 use cuirass_call::graph::{builder as capture, node as call};
 use cuirass_call::owner::Opaque;
+use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{CUgraph, CUgraphConditionalNodeType, CUstreamCaptureStatus};
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 
-/// A condition of a graph: a number that kernels set (`cudaGraphSetConditional`) and conditional nodes read. It is an
+/// A condition of a graph: a number that kernels set (`cudaGraphSetConditional`) and one conditional node reads. It is an
 /// argument of such a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GraphCondition(u64);
@@ -49,7 +50,8 @@ impl GraphBuilder {
     /// one, before this one ends.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) when it is not building; what the driver answers.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) when it is not building; what the driver answers: a condition is
+    /// of one node, and a second one is refused.
     pub fn if_then(&self, condition: &GraphCondition) -> Result<GraphBuilder> {
         self.single(condition, Kind::CU_GRAPH_COND_TYPE_IF)
     }
@@ -122,7 +124,11 @@ impl GraphBuilder {
         }
         let context = recording.context.as_raw();
         let (node, graphs) =
-            call::add_conditional(info.graph, &info.dependencies, &info.edges, condition.0, kind, bodies, context)?;
+            call::add_conditional(info.graph, &info.dependencies, &info.edges, condition.0, kind, bodies, context)
+                .map_err(|failure| match failure.status() {
+                    Some(code::INVALID_VALUE) => failure.note(ONE_NODE),
+                    _ => failure,
+                })?;
         let bodies = graphs.iter().map(|graph| Opaque(*graph)).collect();
         recording.attachments.add(Attachment::Bodies(Opaque(node), bodies));
         capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
@@ -160,6 +166,9 @@ impl GraphBuilder {
 
 /// The most bodies of a conditional node: a guard against a mistaken number, not the driver's limit.
 const MOST_BODIES: u32 = 1 << 16;
+
+const ONE_NODE: &str = "a condition is of the graph that it was made for, and of one conditional node: each node needs a \
+                        condition of its own (create_condition)";
 
 /// Gives back streams that were made for bodies, because of a failure that is on its way.
 fn undone(streams: Vec<Stream>, failure: Failure) -> Failure {

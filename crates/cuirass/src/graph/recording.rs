@@ -112,6 +112,9 @@ pub(crate) struct Recording {
     pub(crate) attachments: Arc<Attachments>,
     /// Whether somebody has ended it, or is about to.
     ended: AtomicBool,
+    /// Whether the capture of a conditional body of its graph has failed. The driver took the body's graph with it, but
+    /// not the node: it crashes when the graph that the body is part of is used or destroyed.
+    broken: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -253,6 +256,7 @@ impl Recording {
             parent,
             attachments,
             ended: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             state: Mutex::new(State::default()),
         });
         if let Some(parent) = &recording.parent {
@@ -283,6 +287,26 @@ impl Recording {
     pub(crate) fn live_bodies(&self) -> Vec<Arc<Recording>> {
         let bodies: Vec<Arc<Recording>> = self.state.lock().bodies.iter().filter_map(Weak::upgrade).collect();
         bodies.into_iter().filter(|body| !body.has_ended()).collect()
+    }
+
+    /// The capture of a body of its graph has failed: neither this graph nor one that it is part of may be used or
+    /// destroyed any more.
+    pub(crate) fn break_graph(&self) {
+        self.broken.store(true, Ordering::Release);
+        if let Some(parent) = &self.parent {
+            parent.break_graph();
+        }
+    }
+
+    /// Whether its graph must be neither used nor destroyed, because of a body.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Whether the driver will end it well, if it is good: nothing of it is elsewhere.
+    pub(crate) fn ends_well(&self) -> bool {
+        (self.mode == CaptureMode::Relaxed || self.thread == thread::current().id())
+            && self.state.lock().streams.is_empty()
     }
 
     /// Adds a stream that has joined, and keeps it until the capture ends.
@@ -329,13 +353,14 @@ impl Recording {
         drop(before);
     }
 
-    /// Whether its graph is there: it is being captured still, or was captured whole.
+    /// Whether its graph is there: it is being captured still, or was captured whole; so is what it is part of.
     pub(crate) fn has_graph(&self) -> bool {
-        match &self.state.lock().ending {
+        let whole = match &self.state.lock().ending {
             None => !self.has_ended(),
             Some(Ending::Graph(_)) => true,
             Some(Ending::Nothing) => false,
-        }
+        };
+        whole && !self.is_broken() && self.parent.as_ref().is_none_or(|parent| parent.has_graph())
     }
 }
 

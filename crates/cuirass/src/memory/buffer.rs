@@ -135,14 +135,18 @@ fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &S
     let free = || capture::release(what, || pool::free_async(range.address, raw));
     if !stream.is_default() {
         return match free() {
-            Err(failure) if failure.status() == Some(code::INVALID_VALUE) => match builder::stream_is_capturing(raw) {
-                Ok(status) if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {
-                    failure.answered();
-                    Ok(Attempt::Wait)
+            Err(failure)
+                if matches!(failure.status(), Some(code::INVALID_VALUE | code::STREAM_CAPTURE_INVALIDATED)) =>
+            {
+                match builder::stream_is_capturing(raw) {
+                    Ok(status) if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {
+                        failure.answered();
+                        Ok(Attempt::Wait)
+                    }
+                    Ok(_not_captured) => Err(failure),
+                    Err(asking) => Err(asking.attach_to(failure, "whether the stream is being captured is not known")),
                 }
-                Ok(_not_captured) => Err(failure),
-                Err(asking) => Err(asking.attach_to(failure, "whether the stream is being captured is not known")),
-            },
+            }
             result => result.map(|()| Attempt::Done),
         };
     }
@@ -195,7 +199,16 @@ impl Buffer {
     }
 
     /// Memory that goes back to a user's resource: [`MemoryResource::deallocate`] is called once.
-    pub fn from_resource(address: u64, bytes: usize, resource: Arc<dyn MemoryResource>, stream: &Stream) -> Buffer {
+    ///
+    /// # Safety
+    /// There is memory of this size at the address, until it is given back to the resource.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_resource(
+        address: u64,
+        bytes: usize,
+        resource: Arc<dyn MemoryResource>,
+        stream: &Stream,
+    ) -> Buffer {
         Buffer::new(address, bytes, Source::Resource(resource), Some(stream.clone()))
     }
 

@@ -17,7 +17,8 @@ struct Own;
 impl MemoryResource for Own {
     fn allocate(&self, bytes: usize, stream: &Stream) -> Result<Buffer> {
         let address = pool()?.allocate(bytes, stream)?.into_raw();
-        Ok(Buffer::from_resource(address, bytes, Arc::new(Own), stream))
+        // SAFETY: [test] pooled memory, freed when it is given back.
+        Ok(unsafe { Buffer::from_resource(address, bytes, Arc::new(Own), stream) })
     }
 
     fn deallocate(&self, address: u64, bytes: usize, stream: &Stream) -> Result<()> {
@@ -231,7 +232,8 @@ fn of_buffers() -> Vec<Operation> {
         })
         .makes_no_call(),
         operation!("Buffer::from_resource", pooled, |(buffer, stream)| {
-            Ok(Buffer::from_resource(taken(buffer).into_raw(), 64, Arc::new(Own), stream))
+            // SAFETY: [test] pooled memory, freed when it is given back.
+            Ok(unsafe { Buffer::from_resource(taken(buffer).into_raw(), 64, Arc::new(Own), stream) })
         })
         .makes_no_call(),
         operation!("pointer_info", kept, |(buffer, _)| pointer_info(buffer.as_raw())),

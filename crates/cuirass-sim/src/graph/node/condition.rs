@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A number that kernels set and conditional nodes read.
@@ -24,6 +24,8 @@ pub struct Condition {
     /// What every launch sets it to first.
     default: Option<u32>,
     value: AtomicU32,
+    /// Whether a conditional node asks it: there is one at most.
+    taken: AtomicBool,
 }
 
 /// All conditions, by handle, as kernels name them.
@@ -63,6 +65,11 @@ impl Conditional {
         self.list.as_ptr().cast_mut().cast()
     }
 
+    /// The node is there: no other one asks its condition.
+    pub fn take(&self) {
+        self.condition.taken.store(true, Ordering::Release);
+    }
+
     /// The same with other bodies, for a copy of the graph.
     pub fn with_bodies(&self, bodies: Vec<Handle>) -> Self {
         let list = bodies.iter().map(|body| body.raw::<cuirass_sys::cuda::CUgraph_st>().addr()).collect();
@@ -92,8 +99,12 @@ pub fn cuGraphConditionalHandleCreate(
     let graph = state.graphs.graphs.get_mut(Handle::of(graph), INVALID_VALUE)?;
     let handle = NEXT.fetch_add(1, Ordering::Relaxed);
     let assigned = flags & ASSIGN_DEFAULT != 0;
-    let condition =
-        Arc::new(Condition { handle, default: assigned.then_some(default), value: AtomicU32::new(default) });
+    let condition = Arc::new(Condition {
+        handle,
+        default: assigned.then_some(default),
+        value: AtomicU32::new(default),
+        taken: AtomicBool::new(false),
+    });
     CONDITIONS.lock().insert(handle, Arc::downgrade(&condition));
     graph.conditions.push(condition);
     out.write(handle)
@@ -102,7 +113,7 @@ pub fn cuGraphConditionalHandleCreate(
 /// The condition of a handle, and new bodies for a node of `graph` that asks it.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a condition that is none, and for a number of bodies that the kind does not have.
+/// `INVALID_VALUE` for a condition that is none or that another node asks already, and for a number of bodies that the kind does not have.
 pub fn new_conditional(
     state: &mut State,
     graph: Handle,
@@ -118,7 +129,8 @@ pub fn new_conditional(
         _ => false,
     };
     let condition = CONDITIONS.lock().get(&handle).and_then(Weak::upgrade);
-    let Some(condition) = condition.filter(|_| fits) else { return Err(INVALID_VALUE) };
+    let free = |condition: &Arc<Condition>| fits && !condition.taken.load(Ordering::Acquire);
+    let Some(condition) = condition.filter(free) else { return Err(INVALID_VALUE) };
     let mut bodies = Vec::new();
     for _ in 0..count {
         bodies.push(state.graphs.graphs.insert(Graph { parent: Some(graph), ..Graph::default() })?);
@@ -150,7 +162,11 @@ impl State {
     }
 
     fn body_tasks(&self, graph: Handle, into: &mut Vec<Arc<dyn Task>>) -> Answer {
-        if self.graphs.graphs.get(graph, INVALID_VALUE)?.capturing {
+        let known = self.graphs.graphs.get(graph, INVALID_VALUE)?;
+        if known.broken {
+            broken("a graph was made executable");
+        }
+        if known.capturing || known.broken {
             return Err(INVALID_VALUE);
         }
         for handle in self.graphs.order(graph).ok_or(INVALID_VALUE)? {
@@ -243,6 +259,15 @@ pub fn poisoned(what: &str) {
     report::bug(format!(
         "{}: {what}: its conditional body (or what it is a body of) was invalidated too and has been ended, after which \
          the real driver crashes here",
+        thread::place()
+    ));
+}
+
+/// The capture of a conditional body has failed. The body's graph went with it, as that of any failed capture does, but
+/// its node still refers to it: whatever then uses or destroys the graph that it is part of crashes the real driver.
+pub fn broken(what: &str) {
+    report::bug(format!(
+        "{}: {what} with a conditional body whose capture had failed, at which the real driver crashes",
         thread::place()
     ));
 }

@@ -61,6 +61,7 @@ fn add_node(
         let conditional = condition::new_conditional(&mut state, of, asked.handle, asked.type_, bodies)?;
         NodeParams::set_bodies(&mut params, conditional.list());
         let node = add(&mut state, out, graph, dependencies, count, NodeKind::Conditional, Work::Nothing)?;
+        conditional.take();
         state.graphs.nodes.get_mut(node, INVALID_VALUE)?.conditional = Some(conditional);
         return place.write(params);
     }
