@@ -175,7 +175,7 @@ def test_a_comparison_with_another_kind_asks_the_other(device, stream):
         assert thing.__eq__(1) is NotImplemented
         assert (thing == "x") is False
         assert thing == mock.ANY
-        assert mock.ANY == thing
+        assert mock.ANY == thing  # noqa: SIM300
 
 
 def test_a_note_that_cannot_be_added_is_reported(device, stream, reports):

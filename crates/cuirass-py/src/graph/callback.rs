@@ -62,9 +62,7 @@ fn call(function: &Kept) {
     let running = Running::start();
     // Asked after it is counted, so that the exit hook either waits for it or is seen by it.
     if !python_is_usable() {
-        if SKIPPED.fetch_add(1, Ordering::AcqRel) == 0 {
-            crate::report::to_stderr("host callbacks of a graph were skipped: the interpreter is shutting down");
-        }
+        SKIPPED.fetch_add(1, Ordering::AcqRel);
         return;
     }
     let raised = Python::try_attach(|py| {
