@@ -20,6 +20,7 @@ pub fn write(root: &Path) -> Result<()> {
         "# Instructions a call of the Rust interface over a driver that does nothing: `cargo xtask instructions`.\n\
          # CI fails where one has grown by more than 3 %. The calls of the driver itself are about 2 instructions each.\n\n",
     );
+    writeln!(text, "with = {:?}\n\n[calls]", environment())?;
     for (case, instructions) in &counts {
         writeln!(text, "{case} = {instructions}")?;
     }
@@ -34,7 +35,13 @@ pub fn check(root: &Path) -> Result<()> {
         println!("instructions: NOT CHECKED, valgrind is not installed");
         return Ok(());
     }
-    let known: BTreeMap<String, f64> = toml::from_str(&std::fs::read_to_string(root.join(LIST))?)?;
+    let list: toml::Table = std::fs::read_to_string(root.join(LIST))?.parse()?;
+    let (here, there) = (environment(), list.get("with").and_then(toml::Value::as_str).unwrap_or_default().to_owned());
+    if here != there {
+        println!("instructions: NOT CHECKED, the list was made with {there}, and here is {here}");
+        return Ok(());
+    }
+    let known: BTreeMap<String, f64> = list.get("calls").context("calls in the list")?.clone().try_into()?;
     let counts = count(root)?;
     let mut wrong = Vec::new();
     for (case, now) in &counts {
@@ -54,6 +61,19 @@ pub fn check(root: &Path) -> Result<()> {
         return Ok(());
     }
     bail!("instructions ({LIST}; `cargo xtask instructions` writes it anew):\n  {}", wrong.join("\n  "))
+}
+
+/// What counts depend on beside the sources: the compiler, the C library, and the processor, whose copying routines it
+/// chooses by.
+fn environment() -> String {
+    let first_line = |program: &str, argument: &str| {
+        let output = Command::new(program).arg(argument).output().map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().to_owned()
+    };
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let model = model.trim_start_matches([' ', '\t', ':']);
+    format!("{}; {}; {model}", first_line("rustc", "--version"), first_line("ldd", "--version"))
 }
 
 fn count(root: &Path) -> Result<BTreeMap<String, u64>> {
