@@ -86,6 +86,8 @@ fmt: $(VENV)/ready
 	cargo fmt --all
 	$(BIN)/ruff format --quiet python
 
+wheel: export CARGO_PROFILE_RELEASE_LTO := fat
+wheel: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 1
 wheel: $(VENV)/ready
 	cargo build --quiet --release -p cuirass-sim-libs
 	mkdir -p $(SIM)

@@ -14,9 +14,8 @@ pack() {
   set -e
   make --no-print-directory setup
   rm -rf "$PACK" && mkdir -p "$PACK/tests" "$PACK/wheel"
-  cargo build --quiet --profile gpu -p cuirass-sim-libs -p cuirass-bench-native
+  cargo build --quiet --profile gpu -p cuirass-sim-libs
   cp "$TARGET"/gpu/libcuda.so "$PACK/libcuda.so.1"
-  cp "$TARGET"/gpu/libcuirass_native.so "$PACK/"
   cargo test --quiet --profile gpu -p cuirass --no-run --message-format=json |
     .venv/bin/python -c 'import json, shutil, sys
 for line in sys.stdin:
@@ -31,7 +30,11 @@ for line in sys.stdin:
   mkdir -p python/cuirass/_sim
   cp "$TARGET"/gpu/libcuda.so python/cuirass/_sim/libcuda.so.1
   ln -sfn libcuda.so.1 python/cuirass/_sim/libcuda.so
-  .venv/bin/maturin build --quiet --profile gpu --out "$PACK/wheel"
+  # What is timed is built as it would be shipped.
+  export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_STRIP=true
+  cargo build --quiet --release -p cuirass-bench-native
+  cp "$TARGET"/release/libcuirass_native.so "$PACK/"
+  .venv/bin/maturin build --quiet --release --out "$PACK/wheel"
   du -sh "$PACK"
 }
 
