@@ -212,7 +212,13 @@ impl Model {
                 self.spoil(mine);
                 Answer::Code(905)
             }
-            (Mark::Inside(theirs, _), _) if !self.captures.contains_key(theirs) => Answer::Code(1),
+            // Measured: an event of a capture that has ended or is invalidated is no event to anybody else.
+            (Mark::Inside(theirs, _), mine)
+                if mine != Some(*theirs) && self.captures.get(theirs).is_none_or(|capture| !capture.valid) =>
+            {
+                mine.into_iter().for_each(|mine| self.spoil(mine));
+                Answer::Code(1)
+            }
             (Mark::Inside(theirs, _), Some(mine)) if *theirs != mine => {
                 self.spoil(*theirs);
                 self.spoil(mine);

@@ -280,6 +280,12 @@ impl State {
     }
 
     fn join(&mut self, at: &At, mine: Option<Handle>, theirs: Handle, nodes: NodeSet) -> Answer {
+        // Measured: an event of a capture that has ended or is invalidated is no event to anybody else.
+        let gone = self.graphs.captures.peek_mut(theirs).is_none_or(|capture| capture.invalid);
+        if mine != Some(theirs) && gone {
+            mine.into_iter().for_each(|mine| self.invalidate(mine));
+            return Err(INVALID_VALUE);
+        }
         let Some(capture) = self.graphs.captures.peek_mut(theirs) else { return Err(INVALID_VALUE) };
         if mine.is_some_and(|mine| mine != theirs) {
             capture.invalid = true;
