@@ -51,6 +51,14 @@ CASES = {
         "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
         "time.sleep(0.2)"
     ),
+    "daemon threads that compile": (
+        "import threading, time\n"
+        "def work():\n"
+        "    while True:\n"
+        "        cuirass.Program(sys.argv[1], 'c++', cuirass.ProgramOptions(arch='sm_90')).compile('ptx')\n"
+        "for _ in range(4): threading.Thread(target=work, daemon=True).start()\n"
+        "time.sleep(0.5)"
+    ),
     "finalizers": (
         "class F:\n"
         "    def __del__(self):\n"

@@ -105,8 +105,16 @@ fn with_notes(py: Python<'_>, exception: PyErr, notes: &[String]) -> PyErr {
     exception
 }
 
+/// Leaves a `with` block: a failure on the way out is raised, or noted on the exception that is passing.
+pub fn leave(py: Python<'_>, passing: &Bound<'_, PyAny>, doing: &str, left: PyResult<()>) -> PyResult<()> {
+    match left {
+        Err(failure) if !passing.is_none() => attach_note(py, passing, doing, &failure),
+        left => left,
+    }
+}
+
 /// Adds a second error to the one that is already on its way.
-pub fn attach_note(py: Python<'_>, exception: &Bound<'_, PyAny>, doing: &str, second: &PyErr) -> PyResult<()> {
+fn attach_note(py: Python<'_>, exception: &Bound<'_, PyAny>, doing: &str, second: &PyErr) -> PyResult<()> {
     let kind = second.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
     let text = format!("{doing} ({kind}: {})", second.value(py));
     // A generator that is closed swallows its exception, and some exceptions take no notes: nothing may be lost there.

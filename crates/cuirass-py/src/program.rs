@@ -11,7 +11,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString};
 use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Calls of the compiler that are under way.
 static COMPILING: AtomicUsize = AtomicUsize::new(0);
@@ -55,14 +55,8 @@ impl Drop for Compiling {
 
 /// The exit hook's part: lets no other thread begin a compilation, and waits for those that are under way.
 pub fn wait_for_compiling(py: Python<'_>) {
-    const LONGEST: Duration = Duration::from_secs(30);
     ENDING.store(this_thread(), Ordering::Release);
-    py.detach(|| {
-        let start = Instant::now();
-        while COMPILING.load(Ordering::Acquire) > 0 && start.elapsed() < LONGEST {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
+    crate::report::wait_for_none(py, &COMPILING, Duration::from_secs(30));
 }
 
 /// Source that can be compiled.

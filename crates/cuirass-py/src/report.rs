@@ -8,7 +8,8 @@ use pyo3::{ffi, types::PyModule};
 use std::ffi::CString;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Closed by the exit hook: from then on destructors touch no Python object.
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -25,6 +26,16 @@ pub fn _at_exit(py: Python<'_>) {
     CLOSED.store(true, Ordering::Release);
     crate::graph::callback::wait_for_running(py);
     crate::program::wait_for_compiling(py);
+}
+
+/// Waits, with the interpreter released, until a count of what is under way has come to zero; not longer than this.
+pub fn wait_for_none(py: Python<'_>, under_way: &'static AtomicUsize, longest: Duration) {
+    py.detach(|| {
+        let start = Instant::now();
+        while under_way.load(Ordering::Acquire) > 0 && start.elapsed() < longest {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
 }
 
 /// Installs the reporter and the exit hook.

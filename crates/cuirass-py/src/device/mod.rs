@@ -1,7 +1,7 @@
 //! `Device`: a GPU, by ordinal; one object a thread and ordinal.
 
 use crate::context::{self, Context};
-use crate::error::{ask, attach_note, run};
+use crate::error::{ask, leave, run};
 use crate::event::Event;
 use crate::graph::builder::GraphBuilder;
 use crate::handle::Equal;
@@ -345,12 +345,7 @@ impl Device {
         exc_tb: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _unused = (exc_type, exc_tb);
-        match self.leave(py) {
-            Err(failure) if !exc_val.is_none() => {
-                attach_note(py, exc_val, "what was current before could not be restored after this failure", &failure)
-            }
-            result => result,
-        }
+        leave(py, exc_val, "what was current before could not be restored after this failure", self.leave(py))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

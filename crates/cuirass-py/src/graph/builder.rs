@@ -1,6 +1,6 @@
 //! `GraphBuilder`: a stream that is being captured.
 
-use crate::error::{attach_note, closed, run};
+use crate::error::{closed, leave, run};
 use crate::graph::callback;
 use crate::graph::condition::{self, GraphCondition};
 use crate::graph::definition::GraphDefinition;
@@ -111,12 +111,7 @@ impl GraphBuilder {
         exc_tb: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _unused = (exc_type, exc_tb);
-        match self.close(py) {
-            Err(failure) if !exc_val.is_none() => {
-                attach_note(py, exc_val, "the capture ended with an error after this failure", &failure)
-            }
-            result => result,
-        }
+        leave(py, exc_val, "the capture ended with an error after this failure", self.close(py))
     }
 
     /// The stream that it captures.

@@ -12,12 +12,10 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Callbacks that are running Python code.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// Callbacks that came after the interpreter had begun to end.
-static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Adds a callback to a graph that is being built: a Python function, or a C function of ctypes.
 pub fn add(
@@ -62,7 +60,6 @@ fn call(function: &Kept) {
     let running = Running::start();
     // Asked after it is counted, so that the exit hook either waits for it or is seen by it.
     if !python_is_usable() {
-        SKIPPED.fetch_add(1, Ordering::AcqRel);
         return;
     }
     let raised = Python::try_attach(|py| {
@@ -80,13 +77,7 @@ fn call(function: &Kept) {
 
 /// The exit hook's part: waits for callbacks that are running, with the interpreter released.
 pub fn wait_for_running(py: Python<'_>) {
-    const LONGEST: Duration = Duration::from_secs(2);
-    py.detach(|| {
-        let start = Instant::now();
-        while RUNNING.load(Ordering::Acquire) > 0 && start.elapsed() < LONGEST {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
+    crate::report::wait_for_none(py, &RUNNING, Duration::from_secs(2));
 }
 
 /// The address of a ctypes function; `None` for what is none. One of another prototype than `void (*)(void *)` is

@@ -1,6 +1,6 @@
 //! `Graph`: an executable graph.
 
-use crate::error::{closed, not_constructed, run};
+use crate::error::{closed, leave, not_constructed, run};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::definition::GraphDefinition;
 use crate::handle;
@@ -79,12 +79,7 @@ impl Graph {
         exc_tb: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _unused = (exc_type, exc_tb);
-        match self.close(py) {
-            Err(failure) if !exc_val.is_none() => {
-                crate::error::attach_note(py, exc_val, "the graph could not be released after this failure", &failure)
-            }
-            result => result,
-        }
+        leave(py, exc_val, "the graph could not be released after this failure", self.close(py))
     }
 
     /// The driver's ``CUgraphExec``, as a ``cuda.bindings.driver`` object where that package is there, else a number; 0

@@ -3,7 +3,7 @@
 
 use crate::context::not_yet;
 use crate::device;
-use crate::error::{self, closed, not_constructed, run};
+use crate::error::{self, closed, leave, not_constructed, run};
 use crate::graph::keep;
 use crate::handle::Equal;
 use crate::memory::copy;
@@ -162,12 +162,7 @@ impl Buffer {
         exc_tb: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _unused = (exc_type, exc_tb);
-        match self.close(py, None) {
-            Err(failure) if !exc_val.is_none() => {
-                crate::error::attach_note(py, exc_val, "the buffer could not be released after this failure", &failure)
-            }
-            result => result,
-        }
+        leave(py, exc_val, "the buffer could not be released after this failure", self.close(py, None))
     }
 
     /// Copies all of it into another buffer of the same size, in the stream's order (``cuMemcpyAsync``).
