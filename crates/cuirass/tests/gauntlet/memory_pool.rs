@@ -21,17 +21,17 @@ pub fn operations() -> Vec<Operation> {
             Ok(())
         })
         .reports(),
-        operation!("DeviceMemoryResource::attribute", own_pool, |pool| pool.attribute(THRESHOLD)),
-        operation!("DeviceMemoryResource::set_attribute", own_pool, |pool| pool.set_attribute(THRESHOLD, 1 << 20)),
-        operation!("DeviceMemoryResource::trim_to", own_pool, |pool| pool.trim_to(0)),
-        operation!("DeviceMemoryResource::allocate", || Ok((own_pool()?, stream()?)), |(pool, stream)| {
+        operation!("MemoryPool::attribute", own_pool, |pool| pool.attribute(THRESHOLD)),
+        operation!("MemoryPool::set_attribute", own_pool, |pool| pool.set_attribute(THRESHOLD, 1 << 20)),
+        operation!("MemoryPool::trim_to", own_pool, |pool| pool.trim_to(0)),
+        operation!("MemoryPool::allocate", || Ok((own_pool()?, stream()?)), |(pool, stream)| {
             pool.allocate(64, stream)
         })
         .called_with(&ALL),
-        operation!("DeviceMemoryResource::allocate", own_pool, |pool| pool.allocate(64, &Stream::legacy_default()))
+        operation!("MemoryPool::allocate", own_pool, |pool| pool.allocate(64, &Stream::legacy_default()))
             .case("on the legacy default stream")
             .called_with(&ALL),
-        operation!("DeviceMemoryResource::allocate", own_pool, |pool| pool.allocate(64, &Stream::per_thread_default()))
+        operation!("MemoryPool::allocate", own_pool, |pool| pool.allocate(64, &Stream::per_thread_default()))
             .case("on the thread's default stream")
             .called_with(&ALL),
     ];
@@ -39,12 +39,12 @@ pub fn operations() -> Vec<Operation> {
         let stream = stream()?;
         Ok((Some(buffer(&stream)?), stream))
     };
-    operations.push(operation!("DeviceMemoryResource::deallocate", given, |(buffer, stream)| {
+    operations.push(operation!("MemoryPool::deallocate", given, |(buffer, stream)| {
         MemoryResource::deallocate(&pool()?, taken(buffer).into_raw(), 64, stream)
     }));
     let on_default = || pool()?.allocate(64, &Stream::legacy_default()).map(Some);
     operations.push(
-        operation!("DeviceMemoryResource::deallocate", on_default, |buffer| {
+        operation!("MemoryPool::deallocate", on_default, |buffer| {
             MemoryResource::deallocate(&pool()?, taken(buffer).into_raw(), 64, &Stream::legacy_default())
         })
         .case("on a default stream")
@@ -57,13 +57,17 @@ pub fn operations() -> Vec<Operation> {
 fn without_calls() -> Vec<Operation> {
     let own = || own_pool().map(Plain);
     vec![
-        operation!("DeviceMemoryResource::as_raw", own, |pool| Ok(pool.0.as_raw())).makes_no_call(),
-        operation!("DeviceMemoryResource::is_owned", own, |pool| Ok(pool.0.is_owned())).makes_no_call(),
-        operation!("DeviceMemoryResource::is_device_accessible", own, |pool| Ok(pool.0.is_device_accessible()))
+        operation!("MemoryPool::close", own, |pool| cuirass::memory::MemoryPool::clone(&pool.0).close())
+            .case("a share")
             .makes_no_call(),
-        operation!("DeviceMemoryResource::is_host_accessible", own, |pool| Ok(pool.0.is_host_accessible()))
+        operation!("MemoryPool::memory", own, |pool| Ok(pool.0.memory())).makes_no_call(),
+        operation!("MemoryPool::as_raw", own, |pool| Ok(pool.0.as_raw())).makes_no_call(),
+        operation!("MemoryPool::is_owned", own, |pool| Ok(pool.0.is_owned())).makes_no_call(),
+        operation!("MemoryPool::is_device_accessible", own, |pool| Ok(pool.0.is_device_accessible()))
             .makes_no_call(),
-        operation!("DeviceMemoryResource::device", own, |pool| Ok(pool.0.device())).makes_no_call(),
+        operation!("MemoryPool::is_host_accessible", own, |pool| Ok(pool.0.is_host_accessible()))
+            .makes_no_call(),
+        operation!("MemoryPool::device", own, |pool| Ok(pool.0.device())).makes_no_call(),
         operation!("DeviceMemoryResource::borrow_raw", own, |pool| {
             // SAFETY: [test] the owner is kept.
             unsafe { DeviceMemoryResource::borrow_raw(pool.0.as_raw(), device()) }
