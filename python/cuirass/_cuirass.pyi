@@ -1,6 +1,6 @@
 """The classes and functions that are written in Rust."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, SupportsIndex, SupportsInt, TypeAlias, final
@@ -8,12 +8,14 @@ from typing import Any, NoReturn, Protocol, Self, SupportsIndex, SupportsInt, Ty
 from typing_extensions import Buffer as BytesLike
 from typing_extensions import disjoint_base
 
+from ._memory._peer_access_utils import PeerAccessibleBySetProxy
 from ._options import (
     ContextOptions,
     DeviceMemoryResourceOptions,
     EventOptions,
     GraphCompleteOptions,
     GraphDebugPrintOptions,
+    PinnedMemoryResourceOptions,
     ProgramOptions,
     StreamOptions,
 )
@@ -603,6 +605,10 @@ class _MemPool(MemoryResource):
     def is_mapped(self) -> bool: ...
     @property
     def uuid(self) -> Any: ...
+    def _is_accessible_by(self, device: Device | SupportsIndex) -> bool: ...
+    def _set_access(
+        self, granted: Sequence[Device | SupportsIndex], revoked: Sequence[Device | SupportsIndex]
+    ) -> None: ...
 
 @disjoint_base
 class DeviceMemoryResource(_MemPool):
@@ -613,6 +619,16 @@ class DeviceMemoryResource(_MemPool):
     ) -> Self: ...
     @property
     def allocation_handle(self) -> Any: ...
+    @property
+    def peer_accessible_by(self) -> PeerAccessibleBySetProxy: ...
+    @peer_accessible_by.setter
+    def peer_accessible_by(self, devices: Iterable[Device | SupportsIndex]) -> None: ...
+
+@disjoint_base
+class PinnedMemoryResource(_MemPool):
+    def __new__(cls, options: PinnedMemoryResourceOptions | Mapping[str, Any] | None = None) -> Self: ...
+    @property
+    def numa_id(self) -> int: ...
 
 class LegacyPinnedMemoryResource(MemoryResource):
     def allocate(self, size: _Size, *, stream: _AnyStream | None = None) -> Buffer: ...

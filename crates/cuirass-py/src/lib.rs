@@ -47,6 +47,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::graph::GraphMemoryResourceAttributes>()?;
     graph::add(module)?;
     module.add_class::<memory::pinned::LegacyPinnedMemoryResource>()?;
+    module.add_class::<memory::pinned::PinnedMemoryResource>()?;
     module.add_class::<memory::pool::DeviceMemoryResource>()?;
     module.add_class::<memory::pool::MemPool>()?;
     module.add_class::<memory::pool_attributes::MemPoolAttributes>()?;

@@ -1,7 +1,7 @@
 //! Pools: what all resources that are one have, and `DeviceMemoryResource`, the memory of a device's pool.
 
 use crate::device;
-use crate::error::{close, not_constructed, run};
+use crate::error::{ask, close, not_constructed, run};
 use crate::handle;
 use crate::memory::buffer::Buffer;
 use crate::memory::pool_attributes::MemPoolAttributes;
@@ -149,6 +149,26 @@ impl MemPool {
         handle::give(py, "CUmemoryPool", if self.slot.is_closed() { 0 } else { self.raw })
     }
 
+    /// Whether the kernels of a device may use its memory.
+    fn _is_accessible_by(&self, py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (pool, device) = (self.pool()?, device::argument(py, device, "device")?);
+        ask(py, || pool.is_accessible_by(device))
+    }
+
+    /// Gives devices access, and takes it from others, in one call.
+    fn _set_access(
+        &self,
+        py: Python<'_>,
+        granted: Vec<Bound<'_, PyAny>>,
+        revoked: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let devices = |of: &[Bound<'_, PyAny>]| -> PyResult<Vec<cuirass::Device>> {
+            of.iter().map(|device| device::argument(py, device, "device")).collect()
+        };
+        let (pool, granted, revoked) = (self.pool()?, devices(&granted)?, devices(&revoked)?);
+        run(py, || pool.set_access(&granted, &revoked))
+    }
+
     /// Whether the pool is one of its own, destroyed with it.
     #[getter]
     fn is_handle_owned(&self) -> bool {
@@ -244,6 +264,27 @@ impl DeviceMemoryResource {
     #[getter]
     fn is_host_accessible(&self) -> bool {
         false
+    }
+
+    /// The devices whose kernels can use its memory beside its own: a set that reads and writes the driver's state.
+    ///
+    /// Each change is one ``cuMemPoolSetAccess``, which can take seconds: it remaps all memory of the pool.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If a device is given that cannot have access.
+    /// CUDAError
+    ///     What the driver answers.
+    #[getter]
+    fn peer_accessible_by<'py>(slf: &Bound<'py, DeviceMemoryResource>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("cuirass._memory._peer_access_utils")?.getattr("PeerAccessibleBySetProxy")?.call1((slf,))
+    }
+
+    #[setter]
+    fn set_peer_accessible_by(slf: &Bound<'_, DeviceMemoryResource>, devices: &Bound<'_, PyAny>) -> PyResult<()> {
+        DeviceMemoryResource::peer_accessible_by(slf)?.call_method1("_replace", (devices,))?;
+        Ok(())
     }
 
     /// What another process needs to use this pool's memory. Not available yet.

@@ -5,6 +5,7 @@ mod copy;
 mod graph;
 mod held;
 mod location;
+mod peer;
 mod pinned;
 mod pointer;
 mod pool;

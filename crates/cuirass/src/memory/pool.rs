@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::graph::recording;
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::location::Location;
+use crate::memory::peer;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
@@ -17,6 +18,7 @@ use cuirass_call::sys::cuda::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
     CUstreamCaptureStatus,
 };
+use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 
@@ -101,10 +103,20 @@ struct PoolKind;
 impl Kind for PoolKind {
     const NAME: &'static str = "a memory pool";
     type Raw = CUmemoryPool;
-    type Parent = ();
+    /// The devices that were given access to its memory.
+    type Parent = Mutex<Vec<Device>>;
 
-    fn release(pool: CUmemoryPool, (): ()) -> Outcome<()> {
-        capture::release(format_args!("memory pool {pool:p}"), || call::destroy(pool))
+    fn release(pool: CUmemoryPool, peers: Mutex<Vec<Device>>) -> Outcome<()> {
+        capture::release(format_args!("memory pool {pool:p}"), || {
+            let revoked = peer::revoke(pool, &peers.into_inner());
+            match (revoked, call::destroy(pool)) {
+                (Ok(()), destroyed) => destroyed,
+                (Err(revoking), Ok(())) => Err(revoking.note("the pool itself was destroyed")),
+                (Err(revoking), Err(destroying)) => {
+                    Err(destroying.attach_to(revoking, "the pool itself could not be destroyed either"))
+                }
+            }
+        })
     }
 }
 
@@ -210,8 +222,30 @@ impl MemoryPool {
 
     /// A pool that the driver has just made.
     pub(super) fn owned(raw: CUmemoryPool, context: Context, memory: PooledMemory) -> MemoryPool {
-        let owned = Some(Owned::new(raw, ()));
+        let owned = Some(Owned::new(raw, Mutex::new(Vec::new())));
         MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned }))
+    }
+
+    /// The devices that its end takes access from again.
+    fn peers(&self) -> Option<&Mutex<Vec<Device>>> {
+        self.0.owned.as_ref().map(Owned::parent)
+    }
+
+    pub(super) fn note_granted(&self, devices: &[Device]) {
+        if let Some(peers) = self.peers() {
+            let mut peers = peers.lock();
+            for device in devices {
+                if !peers.contains(device) {
+                    peers.push(*device);
+                }
+            }
+        }
+    }
+
+    pub(super) fn note_revoked(&self, devices: &[Device]) {
+        if let Some(peers) = self.peers() {
+            peers.lock().retain(|peer| !devices.contains(peer));
+        }
     }
 
     /// What its memory is.
