@@ -5,6 +5,7 @@ use cuirass_call::context as call;
 use cuirass_call::sys::cuda::CUcontext;
 use cuirass_fault::Failure;
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 /// What the caller had current, where it was another context.
 struct Entered {
@@ -161,7 +162,7 @@ pub(crate) fn submit<T>(target: CUcontext, what: &str, operation: impl FnOnce() 
 /// What the release of something came to. Where it was leaked, what it needed is kept for good.
 pub(crate) fn ended<T>(needed: T, result: Outcome<()>) -> Outcome<()> {
     if result.as_ref().is_err_and(|failure| failure.facts().is_some_and(|facts| facts.leaked)) {
-        std::mem::forget(needed);
+        let _kept = ManuallyDrop::new(needed);
     }
     result
 }
