@@ -147,6 +147,7 @@ fn what_was_leaked_keeps_what_it_needs() {
     // The same for memory whose release was not tried: its pool, its stream and their context stay.
     // SAFETY: [test] it was leaked above, and is this test's now.
     let context = unsafe { Context::from_raw(handle, device) };
+    // SAFETY: [test] so was this.
     let stream = unsafe { Stream::from_raw(raw, &context) };
     let pool = DeviceMemoryResource::create(device, &DeviceMemoryResourceOptions::default()).unwrap();
     let (pool_raw, buffer) = (pool.as_raw(), pool.allocate(64, &stream).unwrap());
@@ -162,6 +163,7 @@ fn what_was_leaked_keeps_what_it_needs() {
     assert!(recording.take().is_empty(), "pool, stream and context are kept");
     // SAFETY: [test] they were leaked above, and are this test's now.
     let context = unsafe { Context::from_raw(handle, device) };
+    // SAFETY: [test] so was this.
     let stream = unsafe { Stream::from_raw(raw, &context) };
     cuirass_call::memory::pool::free_async(address, stream.as_raw()).unwrap();
     stream.synchronize().unwrap();
