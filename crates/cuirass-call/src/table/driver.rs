@@ -498,6 +498,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxCreate",
         since: 3020,
         family: "context",
+        parameters: &["*mut CUcontext", "::std::os::raw::c_uint", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -505,6 +506,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxDestroy",
         since: 4000,
         family: "context",
+        parameters: &["CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -512,6 +514,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetApiVersion",
         since: 3020,
         family: "context",
+        parameters: &["CUcontext", "*mut::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -519,6 +522,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetCurrent",
         since: 4000,
         family: "context",
+        parameters: &["*mut CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -526,6 +530,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetDevice",
         since: 2000,
         family: "context",
+        parameters: &["*mut CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -533,14 +538,23 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetFlags",
         since: 7000,
         family: "context",
+        parameters: &["*mut::std::os::raw::c_uint"],
     },
-    CallInfo { library: Library::Driver, name: "cuCtxGetId", symbol: "cuCtxGetId", since: 12000, family: "context" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuCtxGetId",
+        symbol: "cuCtxGetId",
+        since: 12000,
+        family: "context",
+        parameters: &["CUcontext", "*mut::std::os::raw::c_ulonglong"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuCtxGetLimit",
         symbol: "cuCtxGetLimit",
         since: 3010,
         family: "context",
+        parameters: &["*mut usize", "CUlimit"],
     },
     CallInfo {
         library: Library::Driver,
@@ -548,6 +562,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetStreamPriorityRange",
         since: 5050,
         family: "context",
+        parameters: &["*mut::std::os::raw::c_int", "*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -555,6 +570,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxSetCurrent",
         since: 4000,
         family: "context",
+        parameters: &["CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -562,6 +578,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxSetLimit",
         since: 3010,
         family: "context",
+        parameters: &["CUlimit", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -569,6 +586,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxSynchronize",
         since: 2000,
         family: "context",
+        parameters: &[],
     },
     CallInfo {
         library: Library::Driver,
@@ -576,6 +594,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDevicePrimaryCtxGetState",
         since: 7000,
         family: "context",
+        parameters: &["CUdevice", "*mut::std::os::raw::c_uint", "*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -583,6 +602,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDevicePrimaryCtxRelease",
         since: 11000,
         family: "context",
+        parameters: &["CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -590,14 +610,23 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDevicePrimaryCtxRetain",
         since: 7000,
         family: "context",
+        parameters: &["*mut CUcontext", "CUdevice"],
     },
-    CallInfo { library: Library::Driver, name: "cuDeviceGet", symbol: "cuDeviceGet", since: 2000, family: "device" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuDeviceGet",
+        symbol: "cuDeviceGet",
+        since: 2000,
+        family: "device",
+        parameters: &["*mut CUdevice", "::std::os::raw::c_int"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuDeviceGetAttribute",
         symbol: "cuDeviceGetAttribute",
         since: 2000,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_int", "CUdevice_attribute", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -605,6 +634,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetCount",
         since: 2000,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -612,6 +642,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetName",
         since: 2000,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_char", "::std::os::raw::c_int", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -619,6 +650,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetPCIBusId",
         since: 4010,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_char", "::std::os::raw::c_int", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -626,6 +658,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetUuid",
         since: 11040,
         family: "device",
+        parameters: &["*mut CUuuid", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -633,6 +666,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceTotalMem",
         since: 3020,
         family: "device",
+        parameters: &["*mut usize", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -640,6 +674,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDriverGetVersion",
         since: 2020,
         family: "driver",
+        parameters: &["*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -647,6 +682,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGetErrorName",
         since: 6000,
         family: "driver",
+        parameters: &["CUresult", "*mut *const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Driver,
@@ -654,22 +690,39 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGetErrorString",
         since: 6000,
         family: "driver",
+        parameters: &["CUresult", "*mut *const::std::os::raw::c_char"],
     },
-    CallInfo { library: Library::Driver, name: "cuInit", symbol: "cuInit", since: 2000, family: "driver" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuInit",
+        symbol: "cuInit",
+        since: 2000,
+        family: "driver",
+        parameters: &["::std::os::raw::c_uint"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuThreadExchangeStreamCaptureMode",
         symbol: "cuThreadExchangeStreamCaptureMode",
         since: 10010,
         family: "driver",
+        parameters: &["*mut CUstreamCaptureMode"],
     },
-    CallInfo { library: Library::Driver, name: "cuEventCreate", symbol: "cuEventCreate", since: 2000, family: "event" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuEventCreate",
+        symbol: "cuEventCreate",
+        since: 2000,
+        family: "event",
+        parameters: &["*mut CUevent", "::std::os::raw::c_uint"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuEventDestroy_v2",
         symbol: "cuEventDestroy",
         since: 4000,
         family: "event",
+        parameters: &["CUevent"],
     },
     CallInfo {
         library: Library::Driver,
@@ -677,6 +730,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuEventElapsedTime",
         since: 12080,
         family: "event",
+        parameters: &["*mut f32", "CUevent", "CUevent"],
     },
     CallInfo {
         library: Library::Driver,
@@ -684,15 +738,31 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuEventElapsedTime",
         since: 2000,
         family: "event",
+        parameters: &["*mut f32", "CUevent", "CUevent"],
     },
-    CallInfo { library: Library::Driver, name: "cuEventQuery", symbol: "cuEventQuery", since: 2000, family: "event" },
-    CallInfo { library: Library::Driver, name: "cuEventRecord", symbol: "cuEventRecord", since: 2000, family: "event" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuEventQuery",
+        symbol: "cuEventQuery",
+        since: 2000,
+        family: "event",
+        parameters: &["CUevent"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuEventRecord",
+        symbol: "cuEventRecord",
+        since: 2000,
+        family: "event",
+        parameters: &["CUevent", "CUstream"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuEventSynchronize",
         symbol: "cuEventSynchronize",
         since: 2000,
         family: "event",
+        parameters: &["CUevent"],
     },
     CallInfo {
         library: Library::Driver,
@@ -700,6 +770,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamBeginCaptureToGraph",
         since: 12030,
         family: "graph/builder",
+        parameters: &[
+            "CUstream",
+            "CUgraph",
+            "*const CUgraphNode",
+            "*const CUgraphEdgeData",
+            "usize",
+            "CUstreamCaptureMode",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -707,6 +785,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamBeginCapture",
         since: 10010,
         family: "graph/builder",
+        parameters: &["CUstream", "CUstreamCaptureMode"],
     },
     CallInfo {
         library: Library::Driver,
@@ -714,6 +793,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamEndCapture",
         since: 10000,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -721,6 +801,15 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetCaptureInfo",
         since: 12030,
         family: "graph/builder",
+        parameters: &[
+            "CUstream",
+            "*mut CUstreamCaptureStatus",
+            "*mut cuuint64_t",
+            "*mut CUgraph",
+            "*mut *const CUgraphNode",
+            "*mut *const CUgraphEdgeData",
+            "*mut usize",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -728,6 +817,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetCaptureInfo",
         since: 11030,
         family: "graph/builder",
+        parameters: &[
+            "CUstream",
+            "*mut CUstreamCaptureStatus",
+            "*mut cuuint64_t",
+            "*mut CUgraph",
+            "*mut *const CUgraphNode",
+            "*mut usize",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -735,6 +832,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamIsCapturing",
         since: 10000,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUstreamCaptureStatus"],
     },
     CallInfo {
         library: Library::Driver,
@@ -742,6 +840,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamUpdateCaptureDependencies",
         since: 12030,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUgraphNode", "*const CUgraphEdgeData", "usize", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -749,6 +848,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamUpdateCaptureDependencies",
         since: 11030,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUgraphNode", "usize", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -756,6 +856,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphDebugDotPrint",
         since: 11030,
         family: "graph/definition",
+        parameters: &["CUgraph", "*const::std::os::raw::c_char", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -763,6 +864,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphDestroy",
         since: 10000,
         family: "graph/definition",
+        parameters: &["CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -770,6 +872,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphGetEdges",
         since: 12030,
         family: "graph/definition",
+        parameters: &["CUgraph", "*mut CUgraphNode", "*mut CUgraphNode", "*mut CUgraphEdgeData", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -777,6 +880,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphGetEdges",
         since: 10000,
         family: "graph/definition",
+        parameters: &["CUgraph", "*mut CUgraphNode", "*mut CUgraphNode", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -784,6 +888,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphExecDestroy",
         since: 10000,
         family: "graph/exec",
+        parameters: &["CUgraphExec"],
     },
     CallInfo {
         library: Library::Driver,
@@ -791,6 +896,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphExecUpdate",
         since: 12000,
         family: "graph/exec",
+        parameters: &["CUgraphExec", "CUgraph", "*mut CUgraphExecUpdateResultInfo"],
     },
     CallInfo {
         library: Library::Driver,
@@ -798,6 +904,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphInstantiateWithParams",
         since: 12000,
         family: "graph/exec",
+        parameters: &["*mut CUgraphExec", "CUgraph", "*mut CUDA_GRAPH_INSTANTIATE_PARAMS"],
     },
     CallInfo {
         library: Library::Driver,
@@ -805,6 +912,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphLaunch",
         since: 10000,
         family: "graph/exec",
+        parameters: &["CUgraphExec", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -812,6 +920,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphUpload",
         since: 11010,
         family: "graph/exec",
+        parameters: &["CUgraphExec", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -819,6 +928,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphAddChildGraphNode",
         since: 10000,
         family: "graph/node",
+        parameters: &["*mut CUgraphNode", "CUgraph", "*const CUgraphNode", "usize", "CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -826,6 +936,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphAddNode",
         since: 12030,
         family: "graph/node",
+        parameters: &[
+            "*mut CUgraphNode",
+            "CUgraph",
+            "*const CUgraphNode",
+            "*const CUgraphEdgeData",
+            "usize",
+            "*mut CUgraphNodeParams",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -833,6 +951,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphChildGraphNodeGetGraph",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -840,6 +959,13 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphConditionalHandleCreate",
         since: 12030,
         family: "graph/node",
+        parameters: &[
+            "*mut CUgraphConditionalHandle",
+            "CUgraph",
+            "CUcontext",
+            "::std::os::raw::c_uint",
+            "::std::os::raw::c_uint",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -847,6 +973,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphGetNodes",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraph", "*mut CUgraphNode", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -854,6 +981,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphKernelNodeGetParams",
         since: 12000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUDA_KERNEL_NODE_PARAMS"],
     },
     CallInfo {
         library: Library::Driver,
@@ -861,6 +989,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphMemsetNodeGetParams",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUDA_MEMSET_NODE_PARAMS"],
     },
     CallInfo {
         library: Library::Driver,
@@ -868,6 +997,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphNodeGetType",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUgraphNodeType"],
     },
     CallInfo {
         library: Library::Driver,
@@ -875,6 +1005,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLaunchHostFunc",
         since: 10000,
         family: "launch",
+        parameters: &["CUstream", "CUhostFn", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -882,6 +1013,12 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLaunchKernelEx",
         since: 11060,
         family: "launch",
+        parameters: &[
+            "*const CUlaunchConfig",
+            "CUfunction",
+            "*mut *mut::std::os::raw::c_void",
+            "*mut *mut::std::os::raw::c_void",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -889,6 +1026,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuOccupancyAvailableDynamicSMemPerBlock",
         since: 10020,
         family: "launch",
+        parameters: &["*mut usize", "CUfunction", "::std::os::raw::c_int", "::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -896,6 +1034,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuOccupancyMaxActiveBlocksPerMultiprocessor",
         since: 6050,
         family: "launch",
+        parameters: &["*mut::std::os::raw::c_int", "CUfunction", "::std::os::raw::c_int", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -903,6 +1042,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuOccupancyMaxPotentialBlockSize",
         since: 6050,
         family: "launch",
+        parameters: &[
+            "*mut::std::os::raw::c_int",
+            "*mut::std::os::raw::c_int",
+            "CUfunction",
+            "CUoccupancyB2DSize",
+            "usize",
+            "::std::os::raw::c_int",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -910,6 +1057,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAlloc",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -917,6 +1065,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemFree",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -924,6 +1073,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemGetAddressRange",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut CUdeviceptr", "*mut usize", "CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -931,6 +1081,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemGetInfo",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut usize", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -938,6 +1089,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpy2DAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*const CUDA_MEMCPY2D", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -945,6 +1097,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpy3DAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*const CUDA_MEMCPY3D", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -952,6 +1105,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyAsync",
         since: 4000,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "CUdeviceptr", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -959,6 +1113,16 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyBatchAsync",
         since: 13000,
         family: "memory/buffer",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemcpyAttributes",
+            "*mut usize",
+            "usize",
+            "CUstream",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -966,6 +1130,17 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyBatchAsync",
         since: 12080,
         family: "memory/buffer",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemcpyAttributes",
+            "*mut usize",
+            "usize",
+            "*mut usize",
+            "CUstream",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -973,6 +1148,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoDAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "CUdeviceptr", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -980,6 +1156,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoD",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -987,6 +1164,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoHAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut::std::os::raw::c_void", "CUdeviceptr", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -994,6 +1172,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoH",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut::std::os::raw::c_void", "CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1001,6 +1180,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyHtoDAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "*const::std::os::raw::c_void", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1008,6 +1188,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyHtoD",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "*const::std::os::raw::c_void", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1015,6 +1196,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD16Async",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_ushort", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1022,6 +1204,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD16",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_ushort", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1029,6 +1212,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD32Async",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uint", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1036,6 +1220,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD32",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uint", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1043,6 +1228,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD8Async",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uchar", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1050,6 +1236,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD8",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uchar", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1057,6 +1244,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuPointerGetAttribute",
         since: 4000,
         family: "memory/buffer",
+        parameters: &["*mut::std::os::raw::c_void", "CUpointer_attribute", "CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1064,6 +1252,12 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuPointerGetAttributes",
         since: 7000,
         family: "memory/buffer",
+        parameters: &[
+            "::std::os::raw::c_uint",
+            "*mut CUpointer_attribute",
+            "*mut *mut::std::os::raw::c_void",
+            "CUdeviceptr",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1071,6 +1265,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuIpcGetEventHandle",
         since: 4010,
         family: "memory/ipc",
+        parameters: &["*mut CUipcEventHandle", "CUevent"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1078,6 +1273,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuIpcOpenEventHandle",
         since: 4010,
         family: "memory/ipc",
+        parameters: &["*mut CUevent", "CUipcEventHandle"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1085,6 +1281,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolExportPointer",
         since: 11020,
         family: "memory/ipc",
+        parameters: &["*mut CUmemPoolPtrExportData", "CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1092,6 +1289,12 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolExportToShareableHandle",
         since: 11020,
         family: "memory/ipc",
+        parameters: &[
+            "*mut::std::os::raw::c_void",
+            "CUmemoryPool",
+            "CUmemAllocationHandleType",
+            "::std::os::raw::c_ulonglong",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1099,6 +1302,12 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolImportFromShareableHandle",
         since: 11020,
         family: "memory/ipc",
+        parameters: &[
+            "*mut CUmemoryPool",
+            "*mut::std::os::raw::c_void",
+            "CUmemAllocationHandleType",
+            "::std::os::raw::c_ulonglong",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1106,6 +1315,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolImportPointer",
         since: 11020,
         family: "memory/ipc",
+        parameters: &["*mut CUdeviceptr", "CUmemoryPool", "*mut CUmemPoolPtrExportData"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1113,6 +1323,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAdvise",
         since: 12020,
         family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUmem_advise", "CUmemLocation"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1120,6 +1331,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAdvise",
         since: 8000,
         family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUmem_advise", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1127,6 +1339,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAllocManaged",
         since: 6000,
         family: "memory/managed",
+        parameters: &["*mut CUdeviceptr", "usize", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1134,6 +1347,16 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemDiscardAndPrefetchBatchAsync",
         since: 13000,
         family: "memory/managed",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemLocation",
+            "*mut usize",
+            "usize",
+            "::std::os::raw::c_ulonglong",
+            "CUstream",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1141,6 +1364,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemDiscardBatchAsync",
         since: 13000,
         family: "memory/managed",
+        parameters: &["*mut CUdeviceptr", "*mut usize", "usize", "::std::os::raw::c_ulonglong", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1148,6 +1372,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPrefetchAsync",
         since: 12020,
         family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUmemLocation", "::std::os::raw::c_uint", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1155,6 +1380,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPrefetchAsync",
         since: 8000,
         family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUdevice", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1162,6 +1388,16 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPrefetchBatchAsync",
         since: 13000,
         family: "memory/managed",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemLocation",
+            "*mut usize",
+            "usize",
+            "::std::os::raw::c_ulonglong",
+            "CUstream",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1169,6 +1405,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemRangeGetAttribute",
         since: 8000,
         family: "memory/managed",
+        parameters: &["*mut::std::os::raw::c_void", "usize", "CUmem_range_attribute", "CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1176,6 +1413,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceCanAccessPeer",
         since: 4000,
         family: "memory/peer",
+        parameters: &["*mut::std::os::raw::c_int", "CUdevice", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1183,6 +1421,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolGetAccess",
         since: 11020,
         family: "memory/peer",
+        parameters: &["*mut CUmemAccess_flags", "CUmemoryPool", "*mut CUmemLocation"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1190,6 +1429,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolSetAccess",
         since: 11020,
         family: "memory/peer",
+        parameters: &["CUmemoryPool", "*const CUmemAccessDesc", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1197,6 +1437,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAllocHost",
         since: 3020,
         family: "memory/pinned",
+        parameters: &["*mut *mut::std::os::raw::c_void", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1204,6 +1445,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemFreeHost",
         since: 2000,
         family: "memory/pinned",
+        parameters: &["*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1211,6 +1453,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemHostAlloc",
         since: 2020,
         family: "memory/pinned",
+        parameters: &["*mut *mut::std::os::raw::c_void", "usize", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1218,6 +1461,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetDefaultMemPool",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1225,6 +1469,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetGraphMemAttribute",
         since: 11040,
         family: "memory/pool",
+        parameters: &["CUdevice", "CUgraphMem_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1232,6 +1477,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetMemPool",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1239,6 +1485,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGraphMemTrim",
         since: 11040,
         family: "memory/pool",
+        parameters: &["CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1246,6 +1493,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceSetGraphMemAttribute",
         since: 11040,
         family: "memory/pool",
+        parameters: &["CUdevice", "CUgraphMem_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1253,6 +1501,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAllocAsync",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUdeviceptr", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1260,6 +1509,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAllocFromPoolAsync",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUdeviceptr", "usize", "CUmemoryPool", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1267,6 +1517,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemFreeAsync",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUdeviceptr", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1274,6 +1525,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemGetMemPool",
         since: 13000,
         family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "*mut CUmemLocation", "CUmemAllocationType"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1281,6 +1533,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolCreate",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "*const CUmemPoolProps"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1288,6 +1541,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolDestroy",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1295,6 +1549,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolGetAttribute",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool", "CUmemPool_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1302,6 +1557,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolSetAttribute",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool", "CUmemPool_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1309,6 +1565,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolTrimTo",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1316,6 +1573,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAddressFree",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1323,6 +1581,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAddressReserve",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["*mut CUdeviceptr", "usize", "usize", "CUdeviceptr", "::std::os::raw::c_ulonglong"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1330,6 +1589,12 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemCreate",
         since: 10020,
         family: "memory/virtual",
+        parameters: &[
+            "*mut CUmemGenericAllocationHandle",
+            "usize",
+            "*const CUmemAllocationProp",
+            "::std::os::raw::c_ulonglong",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1337,6 +1602,12 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemExportToShareableHandle",
         since: 10020,
         family: "memory/virtual",
+        parameters: &[
+            "*mut::std::os::raw::c_void",
+            "CUmemGenericAllocationHandle",
+            "CUmemAllocationHandleType",
+            "::std::os::raw::c_ulonglong",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1344,6 +1615,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemGetAccess",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["*mut::std::os::raw::c_ulonglong", "*const CUmemLocation", "CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1351,6 +1623,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemGetAllocationGranularity",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["*mut usize", "*const CUmemAllocationProp", "CUmemAllocationGranularity_flags"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1358,14 +1631,23 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemImportFromShareableHandle",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["*mut CUmemGenericAllocationHandle", "*mut::std::os::raw::c_void", "CUmemAllocationHandleType"],
     },
-    CallInfo { library: Library::Driver, name: "cuMemMap", symbol: "cuMemMap", since: 10020, family: "memory/virtual" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemMap",
+        symbol: "cuMemMap",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize", "usize", "CUmemGenericAllocationHandle", "::std::os::raw::c_ulonglong"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuMemRelease",
         symbol: "cuMemRelease",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["CUmemGenericAllocationHandle"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1373,6 +1655,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemSetAccess",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize", "*const CUmemAccessDesc", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1380,6 +1663,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemUnmap",
         since: 10020,
         family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1387,6 +1671,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuFuncGetAttribute",
         since: 2020,
         family: "module",
+        parameters: &["*mut::std::os::raw::c_int", "CUfunction_attribute", "CUfunction"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1394,6 +1679,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuFuncSetAttribute",
         since: 9000,
         family: "module",
+        parameters: &["CUfunction", "CUfunction_attribute", "::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1401,6 +1687,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetAttribute",
         since: 12000,
         family: "module",
+        parameters: &["*mut::std::os::raw::c_int", "CUfunction_attribute", "CUkernel", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1408,6 +1695,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetFunction",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUfunction", "CUkernel"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1415,6 +1703,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetLibrary",
         since: 12050,
         family: "module",
+        parameters: &["*mut CUlibrary", "CUkernel"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1422,6 +1711,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetName",
         since: 12030,
         family: "module",
+        parameters: &["*mut *const::std::os::raw::c_char", "CUkernel"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1429,6 +1719,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetParamInfo",
         since: 12040,
         family: "module",
+        parameters: &["CUkernel", "usize", "*mut usize", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1436,6 +1727,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelSetAttribute",
         since: 12000,
         family: "module",
+        parameters: &["CUfunction_attribute", "::std::os::raw::c_int", "CUkernel", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1443,6 +1735,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryEnumerateKernels",
         since: 12040,
         family: "module",
+        parameters: &["*mut CUkernel", "::std::os::raw::c_uint", "CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1450,6 +1743,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetGlobal",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUdeviceptr", "*mut usize", "CUlibrary", "*const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1457,6 +1751,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetKernel",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUkernel", "CUlibrary", "*const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1464,6 +1759,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetKernelCount",
         since: 12040,
         family: "module",
+        parameters: &["*mut::std::os::raw::c_uint", "CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1471,6 +1767,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetModule",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUmodule", "CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1478,6 +1775,16 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryLoadData",
         since: 12000,
         family: "module",
+        parameters: &[
+            "*mut CUlibrary",
+            "*const::std::os::raw::c_void",
+            "*mut CUjit_option",
+            "*mut *mut::std::os::raw::c_void",
+            "::std::os::raw::c_uint",
+            "*mut CUlibraryOption",
+            "*mut *mut::std::os::raw::c_void",
+            "::std::os::raw::c_uint",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1485,6 +1792,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryUnload",
         since: 12000,
         family: "module",
+        parameters: &["CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1492,6 +1800,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamCreateWithPriority",
         since: 5050,
         family: "stream",
+        parameters: &["*mut CUstream", "::std::os::raw::c_uint", "::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1499,6 +1808,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamDestroy",
         since: 4000,
         family: "stream",
+        parameters: &["CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1506,6 +1816,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetCtx",
         since: 9020,
         family: "stream",
+        parameters: &["CUstream", "*mut CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1513,6 +1824,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetFlags",
         since: 5050,
         family: "stream",
+        parameters: &["CUstream", "*mut::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1520,6 +1832,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetId",
         since: 12000,
         family: "stream",
+        parameters: &["CUstream", "*mut::std::os::raw::c_ulonglong"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1527,6 +1840,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetPriority",
         since: 5050,
         family: "stream",
+        parameters: &["CUstream", "*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1534,6 +1848,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamQuery",
         since: 2000,
         family: "stream",
+        parameters: &["CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1541,6 +1856,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamSynchronize",
         since: 2000,
         family: "stream",
+        parameters: &["CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1548,6 +1864,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamWaitEvent",
         since: 3020,
         family: "stream",
+        parameters: &["CUstream", "CUevent", "::std::os::raw::c_uint"],
     },
 ];
 /// Where each call stands in the table.

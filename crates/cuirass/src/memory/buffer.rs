@@ -94,11 +94,16 @@ impl Kind for Memory {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
             Source::Synchronous(_context) if range.address == 0 => Ok(()),
             // Measured: no context has to be current.
-            Source::Synchronous(context) => release_synchronous(range.address, &context),
+            Source::Synchronous(context) => {
+                let result = release_synchronous(range.address, &context);
+                scope::ended(context, result)
+            }
             Source::Pinned(context) => {
                 let address = std::ptr::with_exposed_provenance_mut(usize::try_from(range.address).unwrap_or(0));
                 let what = format_args!("page-locked memory {address:p}");
-                scope::release(context.raw(), what, || capture::release(what, || pinned::free_host(address)))
+                let free = || capture::release(what, || pinned::free_host(address));
+                let result = scope::release(context.raw(), what, free);
+                scope::ended(context, result)
             }
             Source::Resource(resource) => {
                 let stream = stream.unwrap_or_else(Stream::legacy_default);
@@ -118,20 +123,31 @@ fn release_synchronous(address: u64, context: &Context) -> Outcome<()> {
 fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
-    match try_release_to_pool(range, &resource, &stream)? {
-        Attempt::Done => Ok(()),
-        Attempt::Wait => {
+    match try_release_to_pool(range, &resource, &stream) {
+        Ok(Attempt::Done) => Ok(()),
+        Ok(Attempt::Wait) => {
             deferred::defer(Memory::NAME, move || try_release_to_pool(range, &resource, &stream));
             Ok(())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
+    match free_in_pool(range, resource, stream) {
+        Ok(attempt) => Ok(attempt),
+        Err(failure) => {
+            scope::ended((resource.clone(), stream.clone()), Err(failure))?;
+            Ok(Attempt::Done)
         }
     }
 }
 
 /// Frees pooled memory in the order of a stream; not while that stream is being captured, nor on the legacy default
 /// stream while a capture involves it, where the driver refuses and the second would invalidate the capture.
-fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
+fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
     let raw = stream.as_raw();
-    let what = format_args!("memory {:#x}", range.address);
+    let what = format_args!("memory {:#x} (stream {raw:p})", range.address);
     let free = || capture::release(what, || pool::free_async(range.address, raw));
     if !stream.is_default() {
         return match free() {
@@ -166,7 +182,7 @@ fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> 
                 attempt = Attempt::Wait;
                 Ok(())
             }
-            Err(failure) => Err(failure.note(format!("{what} was not released, and is leaked"))),
+            Err(failure) => Err(failure.leaking(what)),
         }
     })?;
     Ok(attempt)

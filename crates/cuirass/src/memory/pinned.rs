@@ -108,9 +108,7 @@ impl MemoryResource for LegacyPinnedMemoryResource {
     fn deallocate(&self, address: u64, bytes: usize, _stream: &Stream) -> Result<()> {
         match Context::current_or_primary() {
             Ok(context) => Buffer::pinned(address, bytes, context).close(),
-            Err(failure) => {
-                Err(failure.note(format!("page-locked memory {address:#x} was not released, and is leaked")).raise())
-            }
+            Err(failure) => Err(failure.leaking(format_args!("page-locked memory {address:#x}")).raise()),
         }
     }
 

@@ -399,16 +399,17 @@ impl MemoryResource for MemoryPool {
     }
 
     fn deallocate(&self, address: u64, _bytes: usize, stream: &Stream) -> Result<()> {
-        let what = format_args!("memory {address:#x}");
+        let what = format_args!("memory {address:#x} (stream {:p})", stream.as_raw());
         let stream = match self.bound(stream) {
             Ok(stream) => stream,
-            Err(failure) => return Err(failure.note(format!("{what} was not released, and is leaked")).raise()),
+            Err(failure) => return Ok(scope::ended((self.clone(), stream.clone()), Err(failure.leaking(what)))?),
         };
         let free = || capture::release(what, || call::free_async(address, stream.as_raw()));
-        match stream.bound_context() {
-            Some(context) => Ok(scope::release(context.raw(), what, free)?),
-            None => Ok(free()?),
-        }
+        let result = match stream.bound_context() {
+            Some(context) => scope::release(context.raw(), what, free),
+            None => free(),
+        };
+        Ok(scope::ended((self.clone(), stream), result)?)
     }
 
     fn is_device_accessible(&self) -> bool {
