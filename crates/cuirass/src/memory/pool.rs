@@ -113,7 +113,7 @@ impl Kind for PoolKind {
                 (Ok(()), destroyed) => destroyed,
                 (Err(revoking), Ok(())) => Err(revoking.note("the pool itself was destroyed")),
                 (Err(revoking), Err(destroying)) => {
-                    Err(destroying.attach_to(revoking, "the pool itself could not be released"))
+                    Err(destroying.attach_to(revoking, "destroying the pool failed too"))
                 }
             }
         })
