@@ -235,7 +235,8 @@ impl MemoryPool {
         if let Some(peers) = self.peers() {
             let mut peers = peers.lock();
             for device in devices {
-                if !peers.contains(device) {
+                // Its own device has access for good.
+                if Some(*device) != self.device_inner() && !peers.contains(device) {
                     peers.push(*device);
                 }
             }
