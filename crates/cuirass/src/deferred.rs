@@ -10,6 +10,7 @@ use cuirass_call::owner::in_callback;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One release that waits.
@@ -37,21 +38,22 @@ pub(crate) fn defer(what: &'static str, attempt: impl FnMut() -> Outcome<Attempt
 fn put_off(what: &'static str, later: Later) {
     let waiting = Waiting { what, later, _slot: Slot::take() };
     COUNT.fetch_add(1, Ordering::AcqRel);
-    let Err(waiting) = push(waiting) else { return };
+    let Some(waiting) = push(waiting) else { return };
     COUNT.fetch_sub(1, Ordering::AcqRel);
     // Of an owner that was made where no room could be made, which was then not raised to anybody.
-    let _leaked = std::mem::ManuallyDrop::new(waiting);
+    let _leaked = ManuallyDrop::new(waiting);
     let message = "there is no memory to put a release off; what it was to release is leaked";
     Failure::misuse(Misuse::State, message).report(&format!("releasing {what}"));
 }
 
-fn push(waiting: Waiting) -> std::result::Result<(), Waiting> {
+/// Puts it at the end of the queue; returns it where there is no room.
+fn push(waiting: Waiting) -> Option<Waiting> {
     let mut queue = QUEUE.lock();
     if queue.len() == queue.capacity() && queue.try_reserve(1).is_err() {
-        return Err(waiting);
+        return Some(waiting);
     }
     queue.push_back(waiting);
-    Ok(())
+    None
 }
 
 /// Makes room for as many, and returns for how many there is.
@@ -119,9 +121,7 @@ fn try_until(waits: usize) -> usize {
         match waiting.later.attempt() {
             // Its place in the queue is still its own.
             Ok(Attempt::Wait) => {
-                if let Err(waiting) = push(waiting) {
-                    let _leaked = std::mem::ManuallyDrop::new(waiting);
-                }
+                let _leaked = push(waiting).map(ManuallyDrop::new);
                 waited += 1;
                 if waited == waits {
                     break;
