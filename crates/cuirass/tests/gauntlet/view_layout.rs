@@ -2,7 +2,7 @@
 
 use crate::objects::{Plain, operation};
 use cuirass::Result;
-use cuirass::view::{StrideOrder, StridedLayout};
+use cuirass::view::{Index, StrideOrder, StridedLayout};
 use cuirass_testkit::operation::Operation;
 
 fn layout() -> Result<Plain<StridedLayout>> {
@@ -38,6 +38,19 @@ pub fn operations() -> Vec<Operation> {
         operation!("StridedLayout::is_contiguous_any", layout, |layout| Ok(layout.0.is_contiguous_any())),
         operation!("StridedLayout::is_dense", layout, |layout| Ok(layout.0.is_dense())),
         operation!("StridedLayout::required_size_in_bytes", layout, |layout| layout.0.required_size_in_bytes()),
+        operation!("StridedLayout::is_unique", layout, |layout| Ok(layout.0.is_unique())),
+        operation!("StridedLayout::flattened_axis_mask", layout, |layout| Ok(layout.0.flattened_axis_mask())),
+        operation!("StridedLayout::flattened", layout, |layout| layout.0.flattened(0, -1, None)),
+        operation!("StridedLayout::reshaped", layout, |layout| layout.0.reshaped(&[4, -1])),
+        operation!("StridedLayout::permuted", layout, |layout| layout.0.permuted(&[2, 0, 1])),
+        operation!("StridedLayout::squeezed", layout, |layout| layout.0.squeezed()),
+        operation!("StridedLayout::unsqueezed", layout, |layout| layout.0.unsqueezed(&[0, -1])),
+        operation!("StridedLayout::broadcast_to", layout, |layout| layout.0.broadcast_to(&[5, 2, 3, 4])),
+        operation!("StridedLayout::repacked", layout, |layout| layout.0.repacked(8, 0, -1, true)),
+        operation!("StridedLayout::max_compatible_itemsize", layout, |layout| {
+            layout.0.max_compatible_itemsize(16, 0, -1)
+        }),
+        operation!("StridedLayout::sliced", layout, |layout| layout.0.sliced(&[Index::At(1), (0..2).into()])),
     ];
     all.into_iter().map(Operation::makes_no_call).collect()
 }
