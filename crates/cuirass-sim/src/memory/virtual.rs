@@ -138,7 +138,7 @@ pub fn cuMemAddressReserve(
     out: Out<CUdeviceptr>,
     size: usize,
     alignment: usize,
-    _wish: CUdeviceptr,
+    wish: CUdeviceptr,
     flags: c_ulonglong,
 ) -> Answer {
     out.check()?;
@@ -148,7 +148,10 @@ pub fn cuMemAddressReserve(
         return Err(INVALID_VALUE);
     }
     let mut state = state::lock()?;
-    let start = state.memory.virtuals.addresses()?.take(size, alignment.max(PAGE)).ok_or(OUT_OF_MEMORY)?;
+    let alignment = alignment.max(PAGE);
+    let addresses = state.memory.virtuals.addresses()?;
+    let wished = if wish != 0 && wish.is_multiple_of(alignment) { addresses.take_at(wish, size) } else { None };
+    let start = wished.or_else(|| addresses.take(size, alignment)).ok_or(OUT_OF_MEMORY)?;
     state.memory.virtuals.reserved.insert(start, size);
     out.write(start)
 }

@@ -5,6 +5,7 @@ use crate::deferred;
 use crate::device::Device;
 use crate::memory::held::Held;
 use crate::memory::pool::MemoryPool;
+use crate::memory::r#virtual::{self, Reservation, Reservations, VirtualMemoryResource};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::builder;
@@ -72,12 +73,19 @@ enum Source {
     /// `cuMemAllocHost`.
     Pinned(Context),
     Resource(Arc<dyn MemoryResource>),
+    /// Mapped to reserved addresses.
+    Virtual(Box<VirtualMemory>),
     /// Allocated by a graph, to which it belongs.
     Graph(Context),
     /// Not ours to free; what keeps it alive is kept.
     Borrowed {
         _owner: Option<Arc<dyn Any + Send + Sync>>,
     },
+}
+
+struct VirtualMemory {
+    reservations: Reservations,
+    resource: VirtualMemoryResource,
 }
 
 impl Kind for Memory {
@@ -110,6 +118,7 @@ impl Kind for Memory {
                 let stream = stream.unwrap_or_else(Stream::legacy_default);
                 resource.deallocate(range.address, range.bytes, &stream).map_err(Failure::from)
             }
+            Source::Virtual(memory) => r#virtual::release(memory.reservations, memory.resource.into_context(), stream),
             Source::Borrowed { .. } | Source::Graph(_) => Ok(()),
         }
     }
@@ -205,6 +214,35 @@ impl Buffer {
         Buffer::new(address, bytes, Source::Graph(context), Some(stream))
     }
 
+    /// Memory that is mapped to reserved addresses.
+    pub(super) fn of_reservations(
+        reservations: Reservations,
+        resource: &VirtualMemoryResource,
+        stream: Option<Stream>,
+    ) -> Buffer {
+        let address = reservations.first().map_or(0, Reservation::address);
+        let bytes = reservations.iter().map(Reservation::len).sum();
+        let memory = VirtualMemory { reservations, resource: resource.clone() };
+        Buffer::new(address, bytes, Source::Virtual(Box::new(memory)), stream)
+    }
+
+    pub(super) fn reservations(&self) -> Option<&[Reservation]> {
+        match &self.0.parent().source {
+            Source::Virtual(memory) => Some(&memory.reservations),
+            _ => None,
+        }
+    }
+
+    /// The same with one more reservation, right behind its memory.
+    pub(super) fn grown_by(self, more: Reservation) -> Buffer {
+        let (mut range, mut origin) = self.0.into_raw();
+        range.bytes += more.len();
+        if let Source::Virtual(memory) = &mut origin.source {
+            memory.reservations.push(more);
+        }
+        Buffer(Owned::new(range, origin))
+    }
+
     /// A share of its memory, for graphs that refer to it.
     pub(crate) fn held(&self) -> &Arc<Held> {
         self.0.parent().held.get_or_init(Held::new)
@@ -297,6 +335,10 @@ impl Buffer {
                 self.replace_release_stream(resource.bound(stream)?);
                 Ok(())
             }
+            Source::Virtual(memory) if self.deallocation_stream().is_some() => {
+                self.replace_release_stream(memory.resource.bound(stream)?);
+                Ok(())
+            }
             Source::Resource(_) | Source::Graph(_) => {
                 self.replace_release_stream(stream.clone());
                 Ok(())
@@ -317,6 +359,7 @@ impl Buffer {
     pub fn is_device_accessible(&self) -> bool {
         match &self.0.parent().source {
             Source::Resource(resource) => resource.is_device_accessible(),
+            Source::Virtual(memory) => memory.resource.is_device_accessible(),
             _ => true,
         }
     }
@@ -327,6 +370,7 @@ impl Buffer {
             Source::Pinned(_) => true,
             Source::Pool(pool) => pool.is_host_accessible(),
             Source::Resource(resource) => resource.is_host_accessible(),
+            Source::Virtual(memory) => memory.resource.is_host_accessible(),
             _ => false,
         }
     }
@@ -337,6 +381,7 @@ impl Buffer {
             Source::Pool(resource) => resource.device_inner(),
             Source::Synchronous(context) | Source::Graph(context) => Some(context.device()),
             Source::Resource(resource) => resource.device(),
+            Source::Virtual(memory) => memory.resource.device(),
             Source::Pinned(_) | Source::Borrowed { .. } => None,
         }
     }

@@ -9,6 +9,7 @@ mod peer;
 mod pinned;
 mod pointer;
 mod pool;
+mod r#virtual;
 
 pub use buffer::{Buffer, MemoryResource, SynchronousMemoryResource};
 pub use copy::Transfer;
@@ -18,3 +19,6 @@ pub use location::Location;
 pub use pinned::{LegacyPinnedMemoryResource, PinnedMemory, PinnedMemoryResource, PinnedMemoryResourceOptions};
 pub use pointer::{PointerInfo, pointer_info};
 pub use pool::{DeviceMemoryResource, DeviceMemoryResourceOptions, MemoryPool, PoolAttribute, PooledMemory};
+pub use r#virtual::{
+    VirtualMemoryAccess, VirtualMemoryHandleType, VirtualMemoryResource, VirtualMemoryResourceOptions,
+};

@@ -9,7 +9,6 @@ use crate::memory::location::Location;
 use crate::memory::peer;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
-use cuirass_call::context as context_call;
 use cuirass_call::graph::builder;
 use cuirass_call::memory::pool as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
@@ -347,15 +346,7 @@ impl MemoryPool {
 
     /// A stream as it can order a release later: a default stream together with the context whose it is now.
     pub(crate) fn bound(&self, stream: &Stream) -> Outcome<Stream> {
-        if !stream.is_default() || stream.bound_context().is_some() {
-            return Ok(stream.clone());
-        }
-        let current = context_call::ctx_get_current()?;
-        let context = match Context::current_inner()? {
-            Some(context) if !current.is_null() => context,
-            _ => self.context().clone(),
-        };
-        Ok(stream.bound_to(context))
+        stream.bound(self.context())
     }
 
     /// Gives up this share. If no other share and no buffer is left, a pool of its own is destroyed, and the

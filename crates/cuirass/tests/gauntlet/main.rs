@@ -25,6 +25,7 @@ mod launch;
 mod memory;
 mod memory_copy;
 mod memory_pool;
+mod memory_virtual;
 mod module;
 mod objects;
 mod program;
@@ -41,7 +42,7 @@ use std::process::{Command, ExitCode};
 type Family = (&'static str, fn() -> Vec<Operation>);
 
 /// The registry.
-const FAMILIES: [Family; 14] = [
+const FAMILIES: [Family; 15] = [
     ("program", program::operations),
     ("device", device::operations),
     ("context", context::operations),
@@ -50,6 +51,7 @@ const FAMILIES: [Family; 14] = [
     ("memory", memory::operations),
     ("memory/copy", memory_copy::operations),
     ("memory/pool", memory_pool::operations),
+    ("memory/virtual", memory_virtual::operations),
     ("module", module::operations),
     ("launch", launch::operations),
     ("graph", graph::operations),
