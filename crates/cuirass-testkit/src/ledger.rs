@@ -46,6 +46,8 @@ pub struct Entry {
     pub context: u64,
     /// The handles that it was made of: a pool, a stream.
     pub parents: Vec<Handle>,
+    /// Its size, where it takes that to give it back: of an address range or a mapping.
+    pub bytes: u64,
 }
 
 /// The handles of the calls so far, and what is current on the thread that makes them.
@@ -143,6 +145,9 @@ impl Ledger {
         if let Some(handle) = started.filter(|(kind, value)| *kind != "graph" || !self.bodies.contains(value)) {
             let parents = handles_in(call, arguments, 1);
             self.started(handle, answered == 0, parents);
+            if let Some(entry) = self.entries.get_mut(&handle) {
+                entry.bytes = arguments.get(1).copied().unwrap_or(0);
+            }
         }
         if call.name == "cuCtxSetCurrent" {
             self.stack.pop();
@@ -158,7 +163,7 @@ impl Ledger {
             let again = |(kind, value): &Handle| *value == handle.1 && *kind != "primary_context";
             self.entries.retain(|other, entry| !(again(other) && entry.is_spent()));
         }
-        let fresh = Entry { life: Life::Alive, count: 0, strays: 0, context, parents };
+        let fresh = Entry { life: Life::Alive, count: 0, strays: 0, context, parents, bytes: 0 };
         let entry = self.entries.entry(handle).or_insert_with(|| fresh.clone());
         if handle.0 == "primary_context" {
             entry.life = Life::Alive;
@@ -173,7 +178,8 @@ impl Ledger {
     }
 
     fn ended(&mut self, handle: Handle, done: bool) {
-        let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context: self.current(), parents: Vec::new() };
+        let context = self.current();
+        let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context, parents: Vec::new(), bytes: 0 };
         let entry = self.entries.entry(handle).or_insert(fresh);
         if handle.0 == "primary_context" {
             entry.count -= u32::from(done && entry.count > 0);
@@ -236,13 +242,16 @@ pub fn name_in_messages(handle: Handle) -> String {
 
 /// Memory is one kind, whichever call made it: each of the two frees can release both.
 fn kind_of(kind: &str) -> &'static str {
-    const KINDS: [&str; 10] = [
+    const KINDS: [&str; 13] = [
         "stream",
         "event",
         "context",
         "primary_context",
         "pool",
         "pinned_memory",
+        "address_range",
+        "physical_memory",
+        "mapping",
         "library",
         "program",
         "graph",
@@ -301,7 +310,12 @@ fn started_by(facts: &CallFacts, call: &CallInfo, arguments: &[u64]) -> Option<H
         return Some(("graph", read(*arguments.get(1)?))).filter(|(_, graph)| *graph != 0);
     }
     let kind = kind_of(facts.starts.as_deref()?);
-    let value = if call.name == "cuDevicePrimaryCtxRetain" { *arguments.get(1)? } else { read(*arguments.first()?) };
+    let value = match call.name {
+        "cuDevicePrimaryCtxRetain" => *arguments.get(1)?,
+        // What it starts is at the address that it is given.
+        "cuMemMap" => *arguments.first()?,
+        _ => read(*arguments.first()?),
+    };
     (kind == "primary_context" || value != 0).then_some((kind, value))
 }
 

@@ -84,6 +84,8 @@ pub(super) struct Reservation {
     address: u64,
     bytes: usize,
     mapped: SmallVec<[usize; 1]>,
+    /// A mapping that was made could not be undone: the addresses cannot be given back.
+    is_stuck: bool,
 }
 
 /// The reservations of one buffer: the first, and those that it grew by.
@@ -145,12 +147,6 @@ impl Plan {
         Ok(Plan { properties, granularity, alignment, hint: options.address_hint, access })
     }
 
-    /// Physical memory of this many bytes, mapped at reserved addresses.
-    fn map_new(&self, address: u64, bytes: usize) -> Outcome<()> {
-        let handle = call::create(bytes, &self.properties)?;
-        map_and_let_go(address, bytes, handle)
-    }
-
     fn set_access(&self, address: u64, bytes: usize) -> Outcome<()> {
         if self.access.is_empty() { Ok(()) } else { call::set_access(address, bytes, &self.access) }
     }
@@ -158,36 +154,27 @@ impl Plan {
     /// New reserved addresses with memory mapped to them.
     fn make(&self, bytes: usize) -> Outcome<Reservation> {
         let address = call::address_reserve(bytes, self.alignment, self.hint)?;
-        let mut made = Reservation { address, bytes, mapped: SmallVec::new() };
-        match self.extend(&mut made, 0, bytes).and_then(|()| self.set_access(address, bytes)) {
+        let mut made = Reservation::new(address, bytes);
+        match self.extend(&mut made, bytes).and_then(|()| self.set_access(address, bytes)) {
             Ok(()) => Ok(made),
             Err(failure) => Err(undo(made, failure)),
         }
     }
 
     /// Maps new memory behind what is mapped in a reservation already.
-    fn extend(&self, reservation: &mut Reservation, offset: usize, bytes: usize) -> Outcome<()> {
-        self.map_new(reservation.address + offset as u64, bytes)?;
-        reservation.mapped.push(bytes);
-        Ok(())
+    fn extend(&self, reservation: &mut Reservation, bytes: usize) -> Outcome<()> {
+        reservation.map(bytes, call::create(bytes, &self.properties)?)
     }
 
     /// A reservation right behind `end`; `None` where the addresses are not free.
     fn make_at(&self, end: u64, bytes: usize) -> Outcome<Option<Reservation>> {
-        let address = match call::address_reserve(bytes, self.granularity, end) {
-            // Not to be had is what a second way is for.
-            Err(failure) if failure.status() == Some(code::OUT_OF_MEMORY) => {
-                failure.answered();
-                return Ok(None);
-            }
-            result => result?,
-        };
-        let mut made = Reservation { address, bytes, mapped: SmallVec::new() };
+        let address = call::address_reserve(bytes, self.granularity, end)?;
+        let mut made = Reservation::new(address, bytes);
         if address != end {
             made.free()?;
             return Ok(None);
         }
-        match self.extend(&mut made, 0, bytes).and_then(|()| self.set_access(address, bytes)) {
+        match self.extend(&mut made, bytes).and_then(|()| self.set_access(address, bytes)) {
             Ok(()) => Ok(Some(made)),
             Err(failure) => Err(undo(made, failure)),
         }
@@ -196,19 +183,17 @@ impl Plan {
     /// A longer reservation with the memory of others, which stays mapped there too, and new memory behind it.
     fn make_longer(&self, old: &[Reservation], held: usize, bytes: usize) -> Outcome<Reservation> {
         let address = call::address_reserve(bytes, self.alignment, 0)?;
-        let mut made = Reservation { address, bytes, mapped: SmallVec::new() };
+        let mut made = Reservation::new(address, bytes);
         let mapped = (|| {
             for reservation in old {
                 let mut at = reservation.address;
                 for part in &reservation.mapped {
                     let handle = call::retain_allocation_handle(at)?;
-                    let offset: usize = made.mapped.iter().sum();
-                    map_and_let_go(address + offset as u64, *part, handle)?;
-                    made.mapped.push(*part);
+                    made.map(*part, handle)?;
                     at += *part as u64;
                 }
             }
-            self.extend(&mut made, held, bytes - held)?;
+            self.extend(&mut made, bytes - held)?;
             self.set_access(address, bytes)
         })();
         match mapped {
@@ -216,22 +201,6 @@ impl Plan {
             Err(failure) => Err(undo(made, failure)),
         }
     }
-}
-
-/// Maps physical memory, and lets go of its handle: it goes back when it is mapped nowhere.
-fn map_and_let_go(address: u64, bytes: usize, handle: CUmemGenericAllocationHandle) -> Outcome<()> {
-    if let Err(failure) = call::map(address, bytes, handle) {
-        return Err(match call::release(handle) {
-            Ok(()) => failure,
-            Err(releasing) => releasing.attach_to(failure, "the physical memory was not released, and is leaked"),
-        });
-    }
-    let Err(failure) = call::release(handle) else { return Ok(()) };
-    let failure = failure.note(format!("the physical memory {handle:#x} was not released, and is leaked"));
-    Err(match call::unmap(address, bytes) {
-        Ok(()) => failure,
-        Err(unmapping) => unmapping.attach_to(failure, "the mapping was not undone"),
-    })
 }
 
 /// Takes a reservation back because of a failure that is on its way.
@@ -243,10 +212,44 @@ fn undo(mut made: Reservation, failure: Failure) -> Failure {
 }
 
 impl Reservation {
+    fn new(address: u64, bytes: usize) -> Reservation {
+        Reservation { address, bytes, mapped: SmallVec::new(), is_stuck: false }
+    }
+
+    /// The end of what is mapped.
+    fn end(&self) -> u64 {
+        self.address + self.mapped.iter().sum::<usize>() as u64
+    }
+
+    /// Maps physical memory behind what is mapped already, and lets go of its handle: it goes back when it is mapped
+    /// nowhere.
+    fn map(&mut self, bytes: usize, handle: CUmemGenericAllocationHandle) -> Outcome<()> {
+        let address = self.end();
+        if let Err(failure) = call::map(address, bytes, handle) {
+            return Err(match call::release(handle) {
+                Ok(()) => failure,
+                Err(releasing) => releasing.attach_to(failure, "the physical memory was not released, and is leaked"),
+            });
+        }
+        let Err(failure) = call::release(handle) else {
+            self.mapped.push(bytes);
+            return Ok(());
+        };
+        let failure = failure.note(format!("the physical memory {handle:#x} was not released, and is leaked"));
+        Err(match call::unmap(address, bytes) {
+            Ok(()) => failure,
+            Err(unmapping) => {
+                self.is_stuck = true;
+                let doing = format!("the mapping was not undone, and the addresses {:#x} stay reserved", self.address);
+                unmapping.attach_to(failure, &doing)
+            }
+        })
+    }
+
     /// Unmaps the memory, the last first, and gives the addresses back. What cannot be unmapped is leaked, and the
     /// addresses with it.
     fn free(&mut self) -> Outcome<()> {
-        let mut end = self.address + self.mapped.iter().sum::<usize>() as u64;
+        let mut end = self.end();
         let mut wrong: Option<Failure> = None;
         while let Some(bytes) = self.mapped.pop() {
             end -= bytes as u64;
@@ -260,6 +263,9 @@ impl Reservation {
         }
         if let Some(failure) = wrong {
             return Err(failure.note(format!("the addresses {:#x} stay reserved", self.address)));
+        }
+        if self.is_stuck {
+            return Ok(());
         }
         let what = format_args!("the reserved addresses {:#x}", self.address);
         call::address_free(self.address, self.bytes).map_err(|failure| failure.leaking(what))
@@ -296,7 +302,8 @@ type Waiting = Option<(Reservations, Context, Option<Stream>)>;
 fn try_release(waiting: &mut Waiting) -> Outcome<Attempt> {
     let Some((reservations, context, stream)) = waiting.take() else { return Ok(Attempt::Done) };
     let address = reservations.first().map_or(0, |first| first.address);
-    let what = format_args!("memory {address:#x}");
+    let ordered = stream.as_ref().map_or(std::ptr::null_mut(), Stream::as_raw);
+    let what = format_args!("memory {address:#x} (stream {ordered:p})");
     let (mut rest, mut passed) = (Some(reservations), true);
     let entered = stream.as_ref().and_then(Stream::bound_context).unwrap_or(&context).raw();
     let result = scope::release(entered, what, || {
@@ -314,6 +321,8 @@ fn try_release(waiting: &mut Waiting) -> Outcome<Attempt> {
             Ok(Attempt::Wait)
         }
         (Ok(()), None) => Ok(Attempt::Done),
+        // The memory was to be given back, its stream had passed it.
+        (Err(failure), _) if rest.is_none() => Err(scope::keep_if_leaked(context, failure)),
         (Err(failure), _) => Err(scope::keep_if_leaked((context, stream), failure)),
     }
 }
@@ -452,7 +461,7 @@ impl MemoryResource for VirtualMemoryResource {
 
     /// For memory of one allocation that never grew, of the size that its buffer had.
     fn deallocate(&self, address: u64, bytes: usize, stream: &Stream) -> Result<()> {
-        let reservation = Reservation { address, bytes, mapped: SmallVec::from_iter([bytes]) };
+        let reservation = Reservation { address, bytes, mapped: SmallVec::from_iter([bytes]), is_stuck: false };
         let stream = match self.bound(stream) {
             Ok(stream) => stream,
             Err(failure) => return Err(failure.leaking(format_args!("memory {address:#x}")).raise()),
