@@ -52,6 +52,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::pool::MemPool>()?;
     module.add_class::<memory::pool_attributes::MemPoolAttributes>()?;
     module.add_class::<memory::resource::MemoryResource>()?;
+    module.add_class::<memory::r#virtual::VirtualMemoryResource>()?;
     module.add_class::<module::ObjectCode>()?;
     module.add_class::<program::Program>()?;
     module.add_class::<stream::Stream>()?;

@@ -9,6 +9,7 @@ pub mod pool_attributes;
 pub mod resource;
 pub mod share;
 pub mod user;
+pub mod r#virtual;
 
 pub use buffer::Buffer;
 pub use copy::bytes_of;
