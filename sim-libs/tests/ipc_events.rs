@@ -287,6 +287,44 @@ fn a_process_that_exits_leaves_its_recordings_done() {
 }
 
 #[test]
+fn who_waits_for_a_recording_waits_for_no_later_one() {
+    pair(
+        "who_waits_for_a_recording_waits_for_no_later_one",
+        "",
+        |d, other| {
+            let tool = Tool::new(&d);
+            let event = lend(&d, other);
+            tool.hold();
+            record(&tool, event);
+            other.say([1]);
+            let [_] = other.hear();
+            let quick = d.stream(1);
+            d.ok("cuEventRecord", (event, quick));
+            d.ok("cuEventSynchronize", (event,));
+            other.say([1]);
+            let [_] = other.hear();
+            tool.let_go();
+            tool.sync();
+        },
+        |d, other| {
+            let tool = Tool::new(&d);
+            let event = borrow(&d, other);
+            let [_] = other.hear();
+            wait(&tool, event);
+            other.say([1]);
+            let [_] = other.hear();
+            // The later one has happened, but that is not what the stream waits for.
+            d.ok("cuEventQuery", (event,));
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(d.call("cuStreamQuery", (tool.stream,)), "NOT_READY");
+            other.say([1]);
+            tool.sync();
+            assert_eq!(d.reports(), "");
+        },
+    );
+}
+
+#[test]
 fn a_recording_of_a_lost_context_keeps_nobody_waiting() {
     pair(
         "a_recording_of_a_lost_context_keeps_nobody_waiting",
