@@ -249,7 +249,7 @@ fn kind_of(kind: &str) -> &'static str {
         "graph_exec",
     ];
     match kind {
-        "memory" | "pooled_memory" => "memory",
+        "memory" | "pooled_memory" | "imported_memory" => "memory",
         other => KINDS.into_iter().find(|kind| *kind == other).unwrap_or("other"),
     }
 }

@@ -8,7 +8,7 @@ use super::live::{LIVE, Live};
 use super::{Allocation, Memory, Origin};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::{Handle, Kind, Table};
-use crate::host::SharedMemory;
+use crate::host::{Purpose, SharedMemory};
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::{report, thread};
@@ -18,6 +18,7 @@ use cuirass_sys::cuda::{
 };
 use std::collections::BTreeMap;
 use std::ffi::c_ulonglong;
+use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 /// Every size and address here is a multiple of it.
@@ -211,7 +212,7 @@ pub fn cuMemCreate(
     if state.memory.used(device).checked_add(len).is_none_or(|used| used > total) {
         return Err(OUT_OF_MEMORY);
     }
-    let memory = SharedMemory::create(size).ok_or(OUT_OF_MEMORY)?;
+    let memory = SharedMemory::create(size, Purpose::Physical).ok_or(OUT_OF_MEMORY)?;
     state.memory.used[device] += len;
     let block = Arc::new(Block { device, len, shareable, memory });
     out.write(state.memory.virtuals.physical.insert(Physical { block, references: 1 })?.0)
@@ -394,7 +395,9 @@ pub fn cuMemExportToShareableHandle(
     if flags != 0 || kind.0 != DESCRIPTOR || block.shareable & DESCRIPTOR == 0 {
         return Err(INVALID_VALUE);
     }
-    out.out::<i32>().write(block.memory.share().ok_or(OUT_OF_MEMORY)?)
+    let out = out.out::<i32>();
+    out.check()?;
+    out.write(block.memory.share().ok_or(OUT_OF_MEMORY)?.into_raw_fd())
 }
 
 pub fn cuMemImportFromShareableHandle(
@@ -412,7 +415,7 @@ pub fn cuMemImportFromShareableHandle(
         Err(_) => 0,
     };
     let descriptor = i32::try_from(shared.address()).or(Err(INVALID_VALUE))?;
-    let memory = SharedMemory::adopt(descriptor).ok_or(INVALID_VALUE)?;
+    let memory = SharedMemory::adopt(descriptor, Purpose::Physical).ok_or(INVALID_VALUE)?;
     let len = memory.len() as u64;
     if len == 0 || !len.is_multiple_of(PAGE) {
         return Err(INVALID_VALUE);
