@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::pair::{Other, Tool, descriptors, mappings, pair, props, shared_files};
+use common::pair::{Other, Tool, descriptors, limit_descriptors, mappings, pair, props, shared_files};
 use common::{Driver, NULL, alone};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
@@ -257,6 +257,54 @@ fn what_is_no_pool_is_refused_and_nothing_is_left_open() {
         drop(file);
         // The one descriptor more at the beginning was the pool's own, and one that it was exported as.
         assert_eq!((descriptors(), mappings()), (before - 2, 0));
+    });
+}
+
+#[test]
+fn a_process_without_descriptors_gets_an_error_and_goes_on() {
+    alone("a_process_without_descriptors_gets_an_error_and_goes_on", "", || {
+        let (d, _) = Driver::ready();
+        let tool = Tool::new(&d);
+        let pool = tool.pool(false);
+        let memory = tool.allocate(pool, BYTES);
+        let (file, data) = (tool.file(pool), tool.export(memory));
+        let before = descriptors();
+        limit_descriptors(0);
+        let mut got = usize::MAX;
+        assert_eq!(d.call("cuMemPoolCreate", (&raw mut got, props(false).as_ptr())), "OUT_OF_MEMORY");
+        let mut out = -1_i32;
+        let export = (&raw mut out, pool, 1_u32, 0_u64);
+        assert_eq!(d.call("cuMemPoolExportToShareableHandle", export), "OUT_OF_MEMORY");
+        let import = (&raw mut got, file.as_raw_fd() as usize, 1_u32, 0_u64);
+        assert_eq!(d.call("cuMemPoolImportFromShareableHandle", import), "OUT_OF_MEMORY");
+        assert_eq!(d.call("cuEventCreate", (&raw mut got, 6_u32)), "OUT_OF_MEMORY");
+        // What is there works on, and takes more memory.
+        let more = tool.allocate(pool, 40 << 20);
+        tool.fill(more, WORDS, 3);
+        assert_eq!(tool.read(more, WORDS), [3; WORDS]);
+        assert_eq!((out, got), (-1, usize::MAX));
+        limit_descriptors(1024);
+        assert_eq!((descriptors(), &d.census()["pool"], &d.census()["event"]), (before, &1.into(), &0.into()));
+        let imported = tool.import_pool(&file);
+        let alias = tool.import(imported, &data);
+        tool.fill(alias, WORDS, 4);
+        assert_eq!(tool.read(memory, WORDS), [4; WORDS]);
+        [alias, memory, more].into_iter().for_each(|memory| tool.free(memory));
+    });
+}
+
+#[test]
+fn a_device_says_what_it_can_share() {
+    alone("a_device_says_what_it_can_share", "", || {
+        let (d, _) = Driver::ready();
+        let answer = |attribute: u32| {
+            let mut value = -1_i32;
+            d.ok("cuDeviceGetAttribute", (&raw mut value, attribute, 0_i32));
+            value
+        };
+        // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, IPC_EVENT_SUPPORTED; and the bit of descriptors among
+        // MEMPOOL_SUPPORTED_HANDLE_TYPES.
+        assert_eq!((answer(103), answer(125), answer(119) & 1), (1, 1, 1));
     });
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::pair::{Other, Tool, descriptors, mappings, pair, shared_files};
+use common::pair::{Other, Tool, descriptors, limit_descriptors, mappings, pair, shared_files};
 use common::{Driver, alone};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -211,6 +211,12 @@ fn a_recording_whose_process_is_killed_counts_as_having_happened() {
             let own = d.memory(4);
             d.ok("cuMemsetD8Async", (own, 9_u8, 4_usize, tool.stream));
             assert_eq!(d.call("cuStreamQuery", (tool.stream,)), "NOT_READY");
+            // Who cannot look whether a process is alive does not take it for dead.
+            limit_descriptors(0);
+            std::thread::sleep(Duration::from_millis(100));
+            assert_eq!(d.call("cuEventQuery", (theirs,)), "NOT_READY");
+            assert_eq!(open(&d, their_handle), Err("OUT_OF_MEMORY".to_owned()));
+            limit_descriptors(1024);
             assert_eq!(d.reports(), "");
             let id = other.id();
             // It is not even waited for yet.
@@ -275,6 +281,44 @@ fn a_process_that_exits_leaves_its_recordings_done() {
             tool.sync();
             tool.hold();
             record(&tool, pending);
+            other.say([1]);
+        },
+    );
+}
+
+#[test]
+fn a_recording_of_a_lost_context_keeps_nobody_waiting() {
+    pair(
+        "a_recording_of_a_lost_context_keeps_nobody_waiting",
+        "",
+        |d, other| {
+            let tool = Tool::new(&d);
+            let [event, destroyed] = [lend(&d, other), lend(&d, other)];
+            let [_] = other.hear();
+            tool.hold();
+            tool.add(16, 1, 1);
+            record(&tool, event);
+            record(&tool, destroyed);
+            d.ok("cuEventDestroy_v2", (destroyed,));
+            other.say([1]);
+            let [_] = other.hear();
+            tool.let_go();
+            assert_eq!(d.call("cuStreamSynchronize", (tool.stream,)), "ILLEGAL_ADDRESS");
+            let [_] = other.hear();
+        },
+        |d, other| {
+            let tool = Tool::new(&d);
+            let events = [borrow(&d, other), borrow(&d, other)];
+            other.say([1]);
+            let [_] = other.hear();
+            for event in events {
+                assert_eq!(d.call("cuEventQuery", (event,)), "NOT_READY");
+                wait(&tool, event);
+            }
+            other.say([1]);
+            tool.sync();
+            events.into_iter().for_each(|event| d.ok("cuEventSynchronize", (event,)));
+            assert_eq!(d.reports(), "");
             other.say([1]);
         },
     );

@@ -4,6 +4,7 @@
 
 use std::ffi::CStr;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,8 +83,6 @@ pub enum Purpose {
     Physical,
     /// The bytes of a pool.
     Pool,
-    /// The bytes of one allocation.
-    Allocation,
     /// Events.
     Events,
 }
@@ -93,7 +92,6 @@ impl Purpose {
         match self {
             Purpose::Physical => c"cuirass-sim-physical",
             Purpose::Pool => c"cuirass-sim-pool",
-            Purpose::Allocation => c"cuirass-sim-allocation",
             Purpose::Events => c"cuirass-sim-events",
         }
     }
@@ -117,25 +115,33 @@ impl SharedMemory {
     }
 
     /// What another process, or this one, has made of [`SharedMemory::share`]; the descriptor stays the caller's. It is
-    /// opened anew: its claims are its own. `None` for a descriptor that is not open, or of anything else.
-    pub fn adopt(descriptor: i32, purpose: Purpose) -> Option<Self> {
+    /// opened anew: its claims are its own.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a descriptor that is not open, or of anything else; what the system lacks.
+    pub fn adopt(descriptor: i32, purpose: Purpose) -> io::Result<Self> {
         // The number may be closed and used again by another thread: the name is that of what is opened.
         Self::open(&format!("/proc/self/fd/{descriptor}"), purpose)
     }
 
     /// The memory that a process has under a descriptor, as long as it has.
-    pub fn of_process(process: u32, descriptor: i32, purpose: Purpose) -> Option<Self> {
+    ///
+    /// # Errors
+    /// As [`SharedMemory::adopt`].
+    pub fn of_process(process: u32, descriptor: i32, purpose: Purpose) -> io::Result<Self> {
         Self::open(&format!("/proc/{process}/fd/{descriptor}"), purpose)
     }
 
-    fn open(path: &str, purpose: Purpose) -> Option<Self> {
+    fn open(path: &str, purpose: Purpose) -> io::Result<Self> {
+        let refused = || io::Error::from(io::ErrorKind::InvalidInput);
         // Opening something else could wait, or do something.
-        Self::is_for(path, purpose).then_some(())?;
-        let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
-        let file = File::options().read(true).write(true).custom_flags(flags).open(path).ok()?;
+        if !Self::is_for(path, purpose) {
+            return Err(refused());
+        }
+        let file = File::options().read(true).write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path)?;
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let len = usize::try_from(file.metadata().ok()?.len()).ok()?;
-        (Self::is_for(&own, purpose) && is_sealed(&file)).then_some(Self { file, len })
+        let len = usize::try_from(file.metadata()?.len()).map_err(|_too_long| refused())?;
+        if Self::is_for(&own, purpose) && is_sealed(&file) { Ok(Self { file, len }) } else { Err(refused()) }
     }
 
     fn is_for(path: &str, purpose: Purpose) -> bool {

@@ -129,6 +129,13 @@ pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Changes how many descriptors this process may have.
+pub fn limit_descriptors(soft: u64) {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: 4096 };
+    // SAFETY: [test] a structure that outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+}
+
 /// How many mappings of shared memory of the driver this process has.
 pub fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -16,7 +16,8 @@ pub use file::{PoolFile, Source};
 pub use import::{Imports, ended, free_in_order, release};
 pub use pool::*;
 
-use crate::status::{Answer, INVALID_VALUE};
+use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY, Status};
+use std::io;
 
 /// What other processes are given begins with one of these, by what it is.
 const POINTER: u64 = u64::from_le_bytes(*b"cuirassP");
@@ -44,6 +45,14 @@ fn unpack(bytes: [u8; 64], mark: u64) -> Answer<[u64; 6]> {
 
 fn sum(words: [u64; 6]) -> u64 {
     words.into_iter().fold(1, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+}
+
+/// What a failure to open something answers.
+pub fn status(error: &io::Error, otherwise: Status) -> Status {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => OUT_OF_MEMORY,
+        _ => otherwise,
+    }
 }
 
 /// A number that no other object has, in whichever process it was made.

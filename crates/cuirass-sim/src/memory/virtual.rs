@@ -5,7 +5,7 @@
 
 use super::arena::Arena;
 use super::live::{LIVE, Live};
-use super::{Allocation, Memory, Origin};
+use super::{Allocation, Memory, Origin, ipc};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::{Handle, Kind, Table};
 use crate::host::{Purpose, SharedMemory};
@@ -415,7 +415,8 @@ pub fn cuMemImportFromShareableHandle(
         Err(_) => 0,
     };
     let descriptor = i32::try_from(shared.address()).or(Err(INVALID_VALUE))?;
-    let memory = SharedMemory::adopt(descriptor, Purpose::Physical).ok_or(INVALID_VALUE)?;
+    let memory =
+        SharedMemory::adopt(descriptor, Purpose::Physical).map_err(|error| ipc::status(&error, INVALID_VALUE))?;
     let len = memory.len() as u64;
     if len == 0 || !len.is_multiple_of(PAGE) {
         return Err(INVALID_VALUE);

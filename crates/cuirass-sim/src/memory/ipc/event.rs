@@ -5,7 +5,7 @@
 //! reads it; whoever waits has [`super::watch`] look at it again and again. A recording whose process has died counts as
 //! having happened, and is reported: what it would have told is not coming any more.
 
-use super::{EVENT, pack, process, unique, unpack, watch};
+use super::{EVENT, pack, process, status, unique, unpack, watch};
 use crate::c::Out;
 use crate::engine::QueueKey;
 use crate::event::{Event, Standing};
@@ -13,7 +13,7 @@ use crate::handle::Handle;
 use crate::host::{Purpose, SharedMemory, SharedWords};
 use crate::memory::arena::Ranges;
 use crate::state::{self, State};
-use crate::status::{Answer, INVALID_HANDLE, OUT_OF_MEMORY};
+use crate::status::{Answer, INVALID_HANDLE, MAP_FAILED, OUT_OF_MEMORY};
 use crate::task::{Failure, Job, NodeKind, Task};
 use cuirass_sys::cuda::{CUevent, CUevent_flags, CUipcEventHandle};
 use parking_lot::Mutex;
@@ -35,8 +35,10 @@ const CELL: u64 = (FIRST_SLOT as u64 + 2 * SLOTS) * 8;
 const MOST: u64 = 1 << 44;
 /// The bits of the last recording that are its process; the system gives no larger numbers.
 const PROCESS_BITS: u32 = 22;
-/// The bits of a slot's first word that are the time.
+/// The bits of a slot's first word that are the time; the others are of the recording's number.
 const TIME_BITS: u32 = 48;
+const TIME: u64 = (1 << TIME_BITS) - 1;
+const TAG: u64 = u64::MAX >> TIME_BITS;
 
 /// A recording of a shared event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,22 +117,27 @@ impl Cell {
     }
 
     /// Another process's, or another of this one's.
-    fn open(handle: [u8; 64]) -> Option<Self> {
-        let [number, process, started, descriptor, offset, _] = unpack(handle, EVENT).ok()?;
-        let (process, descriptor) = (u32::try_from(process).ok()?, i32::try_from(descriptor).ok()?);
-        if process::started(process) != Some(started) {
-            return None;
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE` if there is no such event, or no longer; `OUT_OF_MEMORY`, `MAP_FAILED`.
+    fn open(handle: [u8; 64]) -> Answer<Self> {
+        let [number, process, started, descriptor, offset, _] = unpack(handle, EVENT).or(Err(INVALID_HANDLE))?;
+        let process = u32::try_from(process).or(Err(INVALID_HANDLE))?;
+        let descriptor = i32::try_from(descriptor).or(Err(INVALID_HANDLE))?;
+        if process::started(process).map_err(|error| status(&error, INVALID_HANDLE))? != Some(started) {
+            return Err(INVALID_HANDLE);
         }
-        let memory = SharedMemory::of_process(process, descriptor, Purpose::Events)?;
+        let memory = SharedMemory::of_process(process, descriptor, Purpose::Events);
+        let memory = memory.map_err(|error| status(&error, INVALID_HANDLE))?;
         let fits = offset.checked_add(CELL).is_some_and(|end| end <= memory.len() as u64);
         if !fits || !offset.is_multiple_of(4096) {
-            return None;
+            return Err(INVALID_HANDLE);
         }
-        let words = memory.words(offset, CELL as usize)?;
+        let words = memory.words(offset, CELL as usize).ok_or(MAP_FAILED)?;
         words.all()[OPENED].fetch_add(1, Ordering::SeqCst);
         let cell = Self { words, number, home: None };
         // Only now: who ends the event looks for others after having changed the number.
-        (cell.word(NUMBER).load(Ordering::SeqCst) == number && number != 0).then_some(cell)
+        if cell.word(NUMBER).load(Ordering::SeqCst) == number && number != 0 { Ok(cell) } else { Err(INVALID_HANDLE) }
     }
 
     fn handle(&self) -> Option<[u8; 64]> {
@@ -167,11 +174,11 @@ impl Cell {
     /// Whether the process of a recording has ended.
     pub fn is_orphan(&self, recording: Recording) -> bool {
         let word = self.slot(recording.number)[0].load(Ordering::SeqCst);
-        let tagged = word >> TIME_BITS == recording.number & 0xffff;
         match process::started(recording.process) {
-            None => true,
+            Ok(None) => true,
             // Another process may have its number by now; the time is written right after the number.
-            Some(started) => tagged && word & ((1 << TIME_BITS) - 1) != started & ((1 << TIME_BITS) - 1),
+            Ok(Some(started)) => word >> TIME_BITS == recording.number & TAG && word & TIME != started & TIME,
+            Err(_not_known) => false,
         }
     }
 
@@ -182,8 +189,10 @@ impl Cell {
         let before = last.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| Some(next(word).word()));
         let (Ok(before) | Err(before)) = before;
         let number = next(before).number;
-        let started = process::own_start().unwrap_or(0) & ((1 << TIME_BITS) - 1);
-        self.slot(number)[0].store((number & 0xffff) << TIME_BITS | started, Ordering::SeqCst);
+        // If it is not known the word stays another recording's.
+        if let Some(started) = process::own_start() {
+            self.slot(number)[0].store((number & TAG) << TIME_BITS | started & TIME, Ordering::SeqCst);
+        }
         Signal { cell: self.clone(), number }
     }
 }
@@ -306,7 +315,8 @@ pub fn cuIpcGetEventHandle(handle: Out<CUipcEventHandle>, event: CUevent) -> Ans
     let event = state.events.get(Handle::of(event), INVALID_HANDLE)?;
     state.not_lost(event.context)?;
     // An event that was opened is its maker's to share.
-    let bytes = event.shared.as_ref().and_then(|shared| shared.cell.handle()).ok_or(INVALID_HANDLE)?;
+    let cell = event.shared.as_ref().map(|shared| &shared.cell).filter(|cell| cell.home.is_some());
+    let bytes = cell.ok_or(INVALID_HANDLE)?.handle().ok_or(OUT_OF_MEMORY)?;
     handle.write(CUipcEventHandle { reserved: bytes.map(|byte| byte as _) })
 }
 
@@ -314,7 +324,7 @@ pub fn cuIpcOpenEventHandle(out: Out<CUevent>, handle: CUipcEventHandle) -> Answ
     out.check()?;
     let mut state = state::lock()?;
     let context = state.here()?;
-    let cell = Cell::open(handle.reserved.map(|byte| byte as u8)).ok_or(INVALID_HANDLE)?;
+    let cell = Cell::open(handle.reserved.map(|byte| byte as u8))?;
     let shared = Shared { cell: Arc::new(cell), seen: 0, gate: None };
     let event = Event::new(context, CUevent_flags::CU_EVENT_DISABLE_TIMING.0, Some(shared));
     let handle = state.events.insert(event)?;

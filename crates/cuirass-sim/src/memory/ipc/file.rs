@@ -6,9 +6,9 @@
 
 use super::super::arena::Ranges;
 use super::super::pool::Shape;
-use super::{POINTER, pack, unique, unpack};
+use super::{POINTER, pack, status, unique, unpack};
 use crate::host::{self, Purpose, SharedMemory};
-use crate::status::Answer;
+use crate::status::{Answer, INVALID_VALUE};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -168,9 +168,16 @@ pub struct Source {
 }
 
 impl Source {
-    /// The file behind a descriptor, and the shape of its pool. `None` if it is none of a simulated driver's.
-    pub fn open(descriptor: i32) -> Option<(Self, Shape)> {
-        let memory = SharedMemory::adopt(descriptor, Purpose::Pool)?;
+    /// The file behind a descriptor, and the shape of its pool.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if it is none of a simulated driver's, `OUT_OF_MEMORY`.
+    pub fn open(descriptor: i32) -> Answer<(Self, Shape)> {
+        let memory = SharedMemory::adopt(descriptor, Purpose::Pool).map_err(|error| status(&error, INVALID_VALUE))?;
+        Self::read(memory).ok_or(INVALID_VALUE)
+    }
+
+    fn read(memory: SharedMemory) -> Option<(Self, Shape)> {
         let word = |at: u64| memory.read_word(at * 8);
         (word(0)? == MARK).then_some(())?;
         let (number, device, handle_types, max) = (word(1)?, word(2)?, word(3)?, word(4)?);

@@ -48,7 +48,7 @@ pub fn cuMemPoolImportFromShareableHandle(
     if flags != 0 || kind != FILE {
         return Err(INVALID_VALUE);
     }
-    let (source, shape) = Source::open(file).ok_or(INVALID_VALUE)?;
+    let (source, shape) = Source::open(file)?;
     let mut state = state::lock()?;
     if shape.device.is_some_and(|device| device >= state.devices.len()) {
         return Err(INVALID_VALUE);
