@@ -523,6 +523,59 @@ fn an_exporter_outlives_its_importers() {
 }
 
 #[test]
+fn importers_killed_at_any_moment_keep_nothing() {
+    const LINE: &str = "CUIRASS_SIM_LINE";
+    let name = "importers_killed_at_any_moment_keep_nothing";
+    alone(name, "", || {
+        let (d, _) = Driver::ready();
+        let tool = Tool::new(&d);
+        if std::env::var_os(LINE).is_some() {
+            let mut other = Other::first();
+            let pool = tool.import_pool(&other.take());
+            let pieces: Vec<[u64; 8]> = (0..16).map(|_| other.hear()).collect();
+            other.say([1]);
+            loop {
+                for piece in &pieces {
+                    let memory = tool.import(pool, piece);
+                    tool.add(memory, 4, 1);
+                    d.ok("cuMemFreeAsync", (memory, tool.stream));
+                }
+            }
+        }
+        let pool = tool.pool(false);
+        let keep = u64::MAX;
+        d.ok("cuMemPoolSetAttribute", (pool, 4_u32, &raw const keep));
+        let file = tool.file(pool);
+        // In units of 512 bytes.
+        let blocks = || {
+            use std::os::unix::fs::MetadataExt;
+            std::fs::metadata(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap().blocks()
+        };
+        let empty = blocks();
+        for round in 0..8_u64 {
+            let pieces: Vec<usize> = (0..16).map(|_| tool.allocate(pool, 3 << 20)).collect();
+            pieces.iter().for_each(|piece| tool.fill(*piece, 3 << 18, 9));
+            tool.sync();
+            let mut others: Vec<Other> = (0..2).map(|_| Other::start_as(name, LINE)).collect();
+            for other in &mut others {
+                other.give(file.as_raw_fd());
+                pieces.iter().for_each(|piece| other.say(tool.export(*piece)));
+            }
+            others.iter_mut().for_each(|other| assert_eq!(other.hear(), [1]));
+            std::thread::sleep(std::time::Duration::from_micros(300 * round * round));
+            others.iter_mut().for_each(Other::kill);
+            assert!(tool.read(pieces[3], 4)[3] >= 9);
+            pieces.into_iter().for_each(|piece| tool.free(piece));
+            assert!(blocks() > empty + 16 * (3 << 11), "{}", blocks());
+            d.ok("cuMemPoolTrimTo", (pool, 0_usize));
+            // What may be left is the page of the table of what is exported.
+            assert!(blocks() <= empty + 8, "{} of {empty}", blocks());
+        }
+        assert_eq!((d.reports().as_str(), mappings()), ("", 0));
+    });
+}
+
+#[test]
 fn a_thousand_rounds_leave_nothing() {
     pair(
         "a_thousand_rounds_leave_nothing",

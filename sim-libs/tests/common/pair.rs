@@ -18,14 +18,20 @@ pub struct Other {
 
 impl Other {
     fn start(name: &str) -> Self {
+        Self::start_as(name, ROLE)
+    }
+
+    /// Starts a test again as another process, which finds this variable set.
+    pub fn start_as(name: &str, role: &str) -> Self {
         let (line, theirs) = UnixStream::pair().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, "1");
+        child.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(role, "1");
         let child = child.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).spawn().unwrap();
         Self { line, child: Some(child) }
     }
 
-    fn first() -> Self {
+    /// The process that started this one.
+    pub fn first() -> Self {
         // SAFETY: [test] the test that started this process gave it the line as its standard input.
         Self { line: unsafe { UnixStream::from_raw_fd(0) }, child: None }
     }

@@ -15,6 +15,7 @@ use crate::memory::arena::Ranges;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_HANDLE, MAP_FAILED, OUT_OF_MEMORY};
 use crate::task::{Failure, Job, NodeKind, Task};
+use crate::{report, thread};
 use cuirass_sys::cuda::{CUevent, CUevent_flags, CUipcEventHandle};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -128,7 +129,15 @@ impl Cell {
             return Err(INVALID_HANDLE);
         }
         let memory = SharedMemory::of_process(process, descriptor, Purpose::Events);
-        let memory = memory.map_err(|error| status(&error, INVALID_HANDLE))?;
+        let memory = memory.map_err(|error| {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                let place = thread::place();
+                report::unsupported(format!(
+                    "{place}: the system does not let this process see process {process}'s files"
+                ));
+            }
+            status(&error, INVALID_HANDLE)
+        })?;
         let fits = offset.checked_add(CELL).is_some_and(|end| end <= memory.len() as u64);
         if !fits || !offset.is_multiple_of(4096) {
             return Err(INVALID_HANDLE);
