@@ -24,6 +24,7 @@ mod host_function;
 mod launch;
 mod memory;
 mod memory_copy;
+mod memory_ipc;
 mod memory_pool;
 mod module;
 mod objects;
@@ -49,6 +50,7 @@ const FAMILIES: [Family; 14] = [
     ("event", event::operations),
     ("memory", memory::operations),
     ("memory/copy", memory_copy::operations),
+    ("memory/ipc", memory_ipc::operations),
     ("memory/pool", memory_pool::operations),
     ("module", module::operations),
     ("launch", launch::operations),
