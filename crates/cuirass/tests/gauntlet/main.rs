@@ -42,7 +42,7 @@ use std::process::{Command, ExitCode};
 type Family = (&'static str, fn() -> Vec<Operation>);
 
 /// The registry.
-const FAMILIES: [Family; 14] = [
+const FAMILIES: [Family; 15] = [
     ("program", program::operations),
     ("device", device::operations),
     ("context", context::operations),
