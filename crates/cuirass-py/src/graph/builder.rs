@@ -53,8 +53,8 @@ impl GraphBuilder {
 
     /// The stream, for a call that is given the builder.
     #[inline]
-    pub fn as_stream(&self) -> PyResult<cuirass::Stream> {
-        if self.slot.is_closed() { Err(closed("graph builder")) } else { Ok(self.stream.clone()) }
+    pub fn as_stream(&self) -> PyResult<&cuirass::Stream> {
+        if self.slot.is_closed() { Err(closed("graph builder")) } else { Ok(&self.stream) }
     }
 
     /// The graph that it has built.
@@ -117,7 +117,7 @@ impl GraphBuilder {
     /// The stream that it captures.
     #[getter]
     fn stream(&self) -> PyResult<Stream> {
-        Ok(Stream::of(self.as_stream()?))
+        Ok(Stream::of(self.as_stream()?.clone()))
     }
 
     /// Whether it is a fork, which has to be joined.

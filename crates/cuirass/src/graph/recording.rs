@@ -169,6 +169,12 @@ fn find(stream: &Stream) -> Option<Arc<Recording>> {
     REGISTER.lock().streams.get(&key(stream)).cloned()
 }
 
+/// Attaches something to the capture that a stream takes part in; false where no graph builder captures it. The
+/// register is locked meanwhile: `add` lets go of nothing, and neither does dropping it.
+pub(crate) fn attach(stream: &Stream, add: impl FnOnce(&Attachments)) -> bool {
+    any() && REGISTER.lock().streams.get(&key(stream)).map(|recording| add(&recording.attachments)).is_some()
+}
+
 /// An event was recorded on a stream: whoever waits for it joins the stream's capture.
 #[inline]
 pub(crate) fn recorded(event: &Event, stream: &Stream) {
@@ -221,7 +227,7 @@ pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
 /// Whether a stream takes part in a capture that a graph builder began. Costs one load while there is none.
 #[inline]
 pub fn is_captured(stream: &Stream) -> bool {
-    of(stream).is_some()
+    attach(stream, |_attachments| {})
 }
 
 /// Keeps something alive as long as the graph that a stream is being captured into; false where no graph builder
@@ -233,7 +239,7 @@ pub fn keep(stream: &Stream, object: Arc<dyn Any + Send + Sync>) -> bool {
 /// Keeps a buffer's memory as [`keep`] does: for work that was given its address alone. Captured launches, copies and
 /// fills that are given the buffer do so by themselves.
 pub fn keep_memory(stream: &Stream, buffer: &Buffer) -> bool {
-    of(stream).map(|recording| recording.attachments.add_memory(std::iter::once(buffer))).is_some()
+    attach(stream, |attachments| attachments.add_memory(std::iter::once(buffer)))
 }
 
 impl Recording {
