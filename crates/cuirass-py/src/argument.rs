@@ -40,7 +40,10 @@ impl Word {
     #[inline]
     pub fn take(&mut self, object: Borrowed<'_, '_, PyAny>, size: usize) -> usize {
         let class = object.get_type_ptr();
-        if let Ok(buffer) = object.cast_exact::<Buffer>() {
+        // Asked first: a cast that fails makes an error.
+        if object.is_exact_instance_of::<Buffer>()
+            && let Ok(buffer) = object.cast_exact::<Buffer>()
+        {
             return buffer.get().address().map_or(0, |address| self.put(address.to_ne_bytes()));
         }
         if object.is_exact_instance_of::<PyInt>() {

@@ -6,9 +6,11 @@ use crate::config::LaunchConfig;
 use crate::error::{ask, run};
 use crate::graph::keep;
 use crate::kernel::Kernel;
+use crate::memory::{Buffer, Memory};
 use crate::raw::{nothing, raw};
-use crate::stream::{self, Stream};
-use cuirass::Argument;
+use crate::slot::Use;
+use crate::stream;
+use cuirass::{Argument, ParameterInfo};
 use pyo3::Borrowed;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -44,22 +46,26 @@ raw!(pub static LAUNCH = |call| {
     Some(nothing(call, launched))
 });
 
-/// A launch on a stream that is not being captured, of a kernel whose parameters are known, with few arguments, all of
-/// the common kinds; `None` otherwise.
+/// A launch on a stream of ours, of a kernel whose parameters are known, with few arguments, all of the common kinds;
+/// `None` for any other, of which nothing is done.
 #[inline]
 fn common<'a, 'py: 'a>(
     py: Python<'py>,
     stream: &Bound<'py, PyAny>,
     config: &Bound<'py, PyAny>,
     kernel: &Bound<'py, PyAny>,
-    objects: impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>>,
+    objects: impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>> + Clone,
 ) -> Option<PyResult<()>> {
-    let stream = stream.cast::<Stream>().ok()?.get().enter().ok()?;
+    let stream = stream::ours(stream)?;
     let config = config.cast::<LaunchConfig>().ok()?.get().get();
-    let kernel = kernel.cast::<Kernel>().ok()?.get().kernel();
+    let object = kernel.cast::<Kernel>().ok()?.get();
+    let kernel = object.kernel();
     let parameters = kernel.known_parameters()?;
-    if parameters.len() != objects.len() || objects.len() > FEW || cuirass::graph::is_captured(&stream) {
+    if parameters.len() != objects.len() || objects.len() > FEW {
         return None;
+    }
+    if cuirass::graph::is_captured(&stream) {
+        return captured(py, &stream, &config, object, parameters, objects);
     }
     let mut words = [Word::ZERO; FEW];
     let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
@@ -72,6 +78,44 @@ fn common<'a, 'py: 'a>(
     let (stream, config, arguments): (&cuirass::Stream, _, _) = (&stream, &config, Arguments(&arguments));
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
+    Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
+}
+
+/// The same on a stream that is being captured: the graph keeps the memory that the launch is given.
+#[inline(never)]
+fn captured<'a, 'py: 'a>(
+    py: Python<'py>,
+    stream: &cuirass::Stream,
+    config: &cuirass::LaunchConfig,
+    kernel: &Kernel,
+    parameters: &[ParameterInfo],
+    objects: impl Iterator<Item = Borrowed<'a, 'py, PyAny>> + Clone,
+) -> Option<PyResult<()>> {
+    if kernel.is_foreign() {
+        return None;
+    }
+    let mut used: SmallVec<[Option<Use<'a, Memory>>; FEW]> = SmallVec::new();
+    for object in objects.clone() {
+        let is_buffer = object.is_exact_instance_of::<Buffer>();
+        used.push(if is_buffer { Some(object.cast_exact::<Buffer>().ok()?.get().enter().ok()?) } else { None });
+    }
+    let mut words = [Word::ZERO; FEW];
+    let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
+    for (((object, parameter), word), used) in objects.zip(parameters).zip(&mut words).zip(&used) {
+        let argument = match used {
+            Some(used) => Argument::from(used.ours()?),
+            None => {
+                let length = word.take(object, parameter.size);
+                Argument::bytes(word.bytes(length))
+            }
+        };
+        if argument.len() != parameter.size {
+            return None;
+        }
+        arguments.push(argument);
+    }
+    let (kernel, arguments) = (kernel.kernel(), Arguments(&arguments));
+    // SAFETY: [launch-arguments] as above.
     Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
 }
 

@@ -89,6 +89,16 @@ pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
     }
 }
 
+/// A stream of ours, or a graph builder's; `None` for anything else.
+#[inline]
+pub fn ours<'a>(object: &'a Bound<'_, PyAny>) -> Option<Argument<'a>> {
+    // Asked first: a cast that fails makes an error.
+    if object.is_exact_instance_of::<GraphBuilder>() {
+        return Some(Argument::Builders(object.cast_exact::<GraphBuilder>().ok()?.get().as_stream().ok()?));
+    }
+    Some(Argument::Ours(object.cast::<Stream>().ok()?.get().enter().ok()?))
+}
+
 /// Another library's object, kept alive by the shares of its stream.
 struct Owner(Py<PyAny>);
 
