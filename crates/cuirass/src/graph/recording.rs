@@ -36,59 +36,78 @@ pub(crate) enum Attachment {
 /// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
 /// share it; with the last of them it is let go.
 #[derive(Default)]
-pub(crate) struct Attachments(Mutex<Vec<Attachment>>);
+pub(crate) struct Attachments(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    all: Vec<Attachment>,
+    /// The addresses of a few kernels and memories that are in the list, and so are theirs alone: most launches of a
+    /// graph refer to what the ones before it did.
+    recent: [usize; 8],
+    /// Where the next of them goes.
+    next: usize,
+}
+
+impl List {
+    /// Whether it is none of the last few; from now on it is.
+    #[inline]
+    fn is_new(&mut self, address: usize) -> bool {
+        if self.recent.contains(&address) {
+            return false;
+        }
+        if let Some(place) = self.recent.get_mut(self.next % 8) {
+            *place = address;
+        }
+        self.next += 1;
+        true
+    }
+
+    #[inline]
+    fn add_held(&mut self, held: &Arc<Held>) {
+        if self.is_new(Arc::as_ptr(held).addr()) {
+            self.all.push(Attachment::Memory(Arc::clone(held)));
+        }
+    }
+}
 
 impl Attachments {
     pub(crate) fn add(&self, attachment: Attachment) {
-        self.0.lock().push(attachment);
+        self.0.lock().all.push(attachment);
     }
 
     /// What a launch refers to.
     pub(crate) fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
-        let raw = kernel.as_raw();
-        let mut all = self.0.lock();
-        if !is_recent(&all, |known| matches!(known, Attachment::Kernel(known) if known.as_raw() == raw)) {
-            all.push(Attachment::Kernel(kernel.clone()));
+        let mut list = self.0.lock();
+        if list.is_new(kernel.as_raw().addr()) {
+            list.all.push(Attachment::Kernel(kernel.clone()));
         }
         for buffer in buffers {
-            add_held(&mut all, buffer.held());
+            list.add_held(buffer.held());
         }
     }
 
     /// Shares of the memory of buffers.
     pub(crate) fn add_memory<'a>(&self, buffers: impl Iterator<Item = &'a Buffer>) {
-        let mut all = self.0.lock();
+        let mut list = self.0.lock();
         for buffer in buffers {
-            add_held(&mut all, buffer.held());
+            list.add_held(buffer.held());
         }
     }
 
     /// Whether there is nothing to let go of.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
+        self.0.lock().all.iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
     }
 
     /// The bodies of a conditional node, where they are known.
     pub(crate) fn bodies_of(&self, node: CUgraphNode) -> Vec<CUgraph> {
-        let all = self.0.lock();
-        let found = all.iter().find_map(|attachment| match attachment {
+        let list = self.0.lock();
+        let found = list.all.iter().find_map(|attachment| match attachment {
             Attachment::Bodies(known, bodies) if known.0 == node => Some(bodies),
             _ => None,
         });
         found.map(|bodies| bodies.iter().map(|body| body.0).collect()).unwrap_or_default()
     }
-}
-
-fn add_held(all: &mut Vec<Attachment>, held: &Arc<Held>) {
-    if !is_recent(all, |known| matches!(known, Attachment::Memory(known) if Arc::ptr_eq(known, held))) {
-        all.push(Attachment::Memory(Arc::clone(held)));
-    }
-}
-
-/// Whether one of the last few is this one: it is held already.
-fn is_recent(all: &[Attachment], is_it: impl Fn(&Attachment) -> bool) -> bool {
-    const RECENT: usize = 8;
-    all.iter().rev().take(RECENT).any(is_it)
 }
 
 /// How a capture ended.
