@@ -2,8 +2,12 @@
 
 usage: cold.py [--repeats 15] COLD.so CUBIN
 
-COLD.so is made of cold.c: ``gcc -O2 -shared -fPIC -I/usr/local/cuda/include cold.c -o cold.so -lcuda``; CUBIN is the
-one that bench.py leaves in /tmp/bench_kernels.cubin. Under a minute on one GPU.
+COLD.so is made of cold.c, CUBIN of kernels.cu (bench.py leaves one with these kernels in /tmp/bench_kernels.cubin):
+
+    gcc -O2 -shared -fPIC -I/usr/local/cuda/include cold.c -o cold.so -L/usr/local/cuda/lib64/stubs -lcuda
+    nvcc -arch=native -cubin -o cold.cubin kernels.cu
+
+`scripts/gpu.sh run cold` does all this. Seconds on one GPU.
 
 Three tables, each in ns a call over the same call alone in a loop of C (median of paired differences), and in brackets
 the same over `nothing` instead of a driver call: what the addition costs by itself. The difference of the two is what it

@@ -59,8 +59,8 @@ impl Stream {
 /// A stream that is an argument: one of ours, used where it is, or another library's, wrapped for the call.
 pub enum Argument<'a> {
     Ours(Use<'a, cuirass::Stream>),
-    /// That of a graph builder, which the caller holds.
-    Builders(&'a cuirass::Stream),
+    /// That of a graph builder.
+    Builders(Use<'a, cuirass::graph::GraphBuilder>),
     Foreign(cuirass::Stream),
 }
 
@@ -71,7 +71,7 @@ impl Deref for Argument<'_> {
     fn deref(&self) -> &cuirass::Stream {
         match self {
             Argument::Ours(stream) => stream,
-            Argument::Builders(stream) => stream,
+            Argument::Builders(builder) => builder.stream(),
             Argument::Foreign(stream) => stream,
         }
     }
@@ -83,7 +83,7 @@ pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
     match object.cast::<Stream>() {
         Ok(stream) => Ok(Argument::Ours(stream.get().enter()?)),
         Err(_other) => match object.cast::<GraphBuilder>() {
-            Ok(builder) => Ok(Argument::Builders(builder.get().as_stream()?)),
+            Ok(builder) => Ok(Argument::Builders(builder.get().enter()?)),
             Err(_other) => foreign(object).map(|foreign| Argument::Foreign(foreign.stream)),
         },
     }
@@ -94,7 +94,7 @@ pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
 pub fn ours<'a>(object: &'a Bound<'_, PyAny>) -> Option<Argument<'a>> {
     // Asked first: a cast that fails makes an error.
     if object.is_exact_instance_of::<GraphBuilder>() {
-        return Some(Argument::Builders(object.cast_exact::<GraphBuilder>().ok()?.get().as_stream().ok()?));
+        return Some(Argument::Builders(object.cast_exact::<GraphBuilder>().ok()?.get().enter().ok()?));
     }
     Some(Argument::Ours(object.cast::<Stream>().ok()?.get().enter().ok()?))
 }
