@@ -4,9 +4,9 @@
 use crate::memory::Buffer;
 use crate::view::with_bytes;
 use cuirass_fault::lock::Mutex;
+use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::ffi;
-use pyo3::Borrowed;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyComplexMethods, PyFloat, PyInt, PyType};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -196,11 +196,7 @@ fn too_large(object: &Bound<'_, PyAny>, size: usize, parameter: Parameter<'_>) -
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "rounding to the parameter's type is what is wanted")]
 fn float(value: f64, size: Option<usize>) -> Value {
-    if size == Some(4) {
-        Value::small((value as f32).to_ne_bytes())
-    } else {
-        Value::small(value.to_ne_bytes())
-    }
+    if size == Some(4) { Value::small((value as f32).to_ne_bytes()) } else { Value::small(value.to_ne_bytes()) }
 }
 
 /// NumPy's plain scalar types, and how many bytes a value has. Where a value is, is public (`arrayscalars.h`): right

@@ -162,7 +162,11 @@ impl Raw {
     }
 
     /// Takes the place of a function of a module, once.
-    pub fn replace_function(&'static self, module: &Bound<'_, PyModule>, general: &Bound<'_, PyCFunction>) -> PyResult<()> {
+    pub fn replace_function(
+        &'static self,
+        module: &Bound<'_, PyModule>,
+        general: &Bound<'_, PyCFunction>,
+    ) -> PyResult<()> {
         let name: String = general.getattr("__name__")?.extract()?;
         let definition = self.definition(general.as_any(), &name)?;
         // SAFETY: [raw-call] the definition is never given back.
