@@ -22,42 +22,48 @@ def read(buffer, stream, pinned):
     return bytes(view)
 
 
-def test_forms_of_methods(device, stream, pinned):
+ALLOCATIONS = [
+    lambda resource, stream: resource.allocate(16, stream=stream),
+    lambda resource, stream: resource.allocate(stream=stream, size=16),
+    lambda resource, stream: resource.allocate(size=16, stream=stream),
+    lambda resource, stream: DeviceMemoryResource.allocate(resource, 16, stream=stream),
+    lambda resource, stream: resource.allocate(*[16], **{"".join(["str", "eam"]): stream}),
+]
+FILLS = [
+    lambda buffer, value, stream: buffer.fill(value, stream=stream),
+    lambda buffer, value, stream: buffer.fill(stream=stream, value=value),
+    lambda buffer, value, stream: Buffer.fill(buffer, value, stream=stream),
+    lambda buffer, value, stream: buffer.fill(bytes([value]), stream=stream),
+]
+
+
+@pytest.mark.parametrize("allocate", ALLOCATIONS)
+def test_forms_of_memory(allocate, device, stream, pinned):
     resource = device.memory_resource
-    for allocate in (
-        lambda: resource.allocate(16, stream=stream),
-        lambda: resource.allocate(stream=stream, size=16),
-        lambda: resource.allocate(size=16, stream=stream),
-        lambda: DeviceMemoryResource.allocate(resource, 16, stream=stream),
-        lambda: resource.allocate(*[16], **{"".join(["str", "eam"]): stream}),
-    ):
-        buffer = allocate()
-        assert buffer.size == 16 and buffer.memory_resource is resource
-        for value, fill in enumerate(
-            (
-                lambda value: buffer.fill(value, stream=stream),
-                lambda value: buffer.fill(stream=stream, value=value),
-                lambda value: Buffer.fill(buffer, value, stream=stream),
-                lambda value: buffer.fill(bytes([value]), stream=stream),
-            )
-        ):
-            assert fill(value + 1) is None
-            assert read(buffer, stream, pinned) == bytes([value + 1]) * 16
-        other = resource.allocate(16, stream=stream)
-        assert buffer.copy_to(other, stream=stream) is other
-        assert buffer.copy_to(dst=other, stream=stream, options=None) is other
-        assert read(other, stream, pinned) == bytes([4]) * 16
-        made = buffer.copy_to(stream=stream)
-        assert read(made, stream, pinned) == bytes([4]) * 16
-        made = buffer.copy_to(None, stream=stream)
-        assert made is not other and read(made, stream, pinned) == bytes([4]) * 16
-        other.fill(9, stream=stream)
-        assert buffer.copy_from(other, stream=stream) is None
-        assert read(buffer, stream, pinned) == bytes([9]) * 16
-        for close in (lambda: buffer.close(stream), lambda: other.close(stream=stream), lambda: made.close(None)):
-            close()
-        assert buffer.is_closed and other.is_closed and made.is_closed
-        buffer.close()
+    buffer, other = allocate(resource, stream), allocate(resource, stream)
+    assert buffer.size == 16 and buffer.memory_resource is resource
+    for value, fill in enumerate(FILLS):
+        assert fill(buffer, value + 1, stream) is None
+        assert read(buffer, stream, pinned) == bytes([value + 1]) * 16
+    assert buffer.copy_to(other, stream=stream) is other
+    assert buffer.copy_to(dst=other, stream=stream, options=None) is other
+    assert read(other, stream, pinned) == bytes([4]) * 16
+    made = buffer.copy_to(stream=stream)
+    assert read(made, stream, pinned) == bytes([4]) * 16
+    again = buffer.copy_to(None, stream=stream)
+    assert again is not other and read(again, stream, pinned) == bytes([4]) * 16
+    other.fill(9, stream=stream)
+    assert buffer.copy_from(other, stream=stream) is None
+    assert read(buffer, stream, pinned) == bytes([9]) * 16
+    buffer.close(stream)
+    other.close(stream=stream)
+    made.close(None)
+    again.close()
+    assert all(one.is_closed for one in (buffer, other, made, again))
+    buffer.close()
+
+
+def test_forms_of_a_stream(device, stream):
     event = device.create_event()
     assert stream.record(event) is event
     assert stream.record(event=event) is event

@@ -236,9 +236,7 @@ unsafe fn with_attributes(
 /// A graph that captured a launch holds the kernel, and the memory whose addresses it was given.
 #[cold]
 fn attach(stream: &Stream, kernel: &Kernel, arguments: &[Argument<'_>]) {
-    recording::attach(stream, |attachments| {
-        attachments.add_launch(kernel, arguments.iter().filter_map(|argument| argument.buffer));
-    });
+    recording::attach_launch(stream, kernel, arguments.iter().filter_map(|argument| argument.buffer));
 }
 
 fn write_attributes(config: &LaunchConfig, attributes: &mut [CUlaunchAttribute; 3]) -> usize {

@@ -16,6 +16,7 @@ use cuirass_call::status;
 use cuirass_call::sys::cuda::{CUevent, CUgraph, CUgraphNode};
 use cuirass_fault::lock::Mutex;
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -75,8 +76,8 @@ impl Attachments {
         self.0.lock().all.push(attachment);
     }
 
-    /// What a launch refers to.
-    pub(crate) fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
+    /// What a launch refers to. Returns the addresses of the last few things that launches referred to.
+    fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; 8] {
         let mut list = self.0.lock();
         if list.is_new(kernel.as_raw().addr()) {
             list.all.push(Attachment::Kernel(kernel.clone()));
@@ -84,6 +85,7 @@ impl Attachments {
         for buffer in buffers {
             list.add_held(buffer.held());
         }
+        list.recent
     }
 
     /// Shares of the memory of buffers.
@@ -188,6 +190,46 @@ fn find(stream: &Stream) -> Option<Arc<Recording>> {
     REGISTER.lock().streams.get(&key(stream)).cloned()
 }
 
+/// Counts the changes of the register.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// What a thread knows of the capture that it launched into last. It is true as long as the register has not changed:
+/// the capture goes on, and holds these things.
+#[derive(Clone, Copy)]
+struct Known {
+    generation: u64,
+    key: Key,
+    recent: [usize; 8],
+}
+
+thread_local! {
+    // No destructor: it is read while a thread ends.
+    static KNOWN: Cell<Known> = const { Cell::new(Known { generation: 0, key: (0, 0), recent: [0; 8] }) };
+}
+
+/// Attaches what a launch refers to to the capture that the stream takes part in, if it does. Launches that refer to
+/// what the one before them did take no lock.
+pub(crate) fn attach_launch<'a>(stream: &Stream, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer> + Clone) {
+    let (key, generation) = (key(stream), GENERATION.load(Ordering::Acquire));
+    let known = KNOWN.get();
+    let is_known = known.generation == generation
+        && known.key == key
+        && known.recent.contains(&kernel.as_raw().addr())
+        && buffers.clone().all(|buffer| known.recent.contains(&Arc::as_ptr(buffer.held()).addr()));
+    if !is_known {
+        attach_new(key, kernel, buffers);
+    }
+}
+
+fn attach_new<'a>(key: Key, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
+    let register = REGISTER.lock();
+    if let Some(recording) = register.streams.get(&key) {
+        let recent = recording.attachments.add_launch(kernel, buffers);
+        // It changes under the lock alone.
+        KNOWN.set(Known { generation: GENERATION.load(Ordering::Relaxed), key, recent });
+    }
+}
+
 /// Attaches something to the capture that a stream takes part in; false where no graph builder captures it. The
 /// register is locked meanwhile: `add` lets go of nothing, and neither does dropping it.
 pub(crate) fn attach(stream: &Stream, add: impl FnOnce(&Attachments)) -> bool {
@@ -246,7 +288,13 @@ pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
 /// Whether a stream takes part in a capture that a graph builder began. Costs one load while there is none.
 #[inline]
 pub fn is_captured(stream: &Stream) -> bool {
-    attach(stream, |_attachments| {})
+    any() && is_captured_now(stream)
+}
+
+fn is_captured_now(stream: &Stream) -> bool {
+    let (key, known) = (key(stream), KNOWN.get());
+    (known.key == key && known.generation == GENERATION.load(Ordering::Acquire))
+        || REGISTER.lock().streams.contains_key(&key)
 }
 
 /// Keeps something alive as long as the graph that a stream is being captured into; false where no graph builder
@@ -368,6 +416,7 @@ impl Recording {
         register.streams.retain(|_, other| !mine(other));
         register.events.retain(|_, other| !mine(other));
         COUNT.store(register.streams.len(), Ordering::Release);
+        GENERATION.fetch_add(1, Ordering::Release);
         streams
     }
 
@@ -395,6 +444,7 @@ fn register(stream: &Stream, recording: &Arc<Recording>) -> bool {
         let mut register = REGISTER.lock();
         let before = register.streams.insert(key(stream), recording.clone());
         COUNT.store(register.streams.len(), Ordering::Release);
+        GENERATION.fetch_add(1, Ordering::Release);
         before
     };
     !before.is_some_and(|before| Arc::ptr_eq(&before, recording))
