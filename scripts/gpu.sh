@@ -87,7 +87,7 @@ run_bench() {
   local contenders=(c="$PACK/floor.so" cuirass-rs="$PACK/libcuirass_native.so" cuirass cuda.core cupy nvrtc)
   gcc -O2 -shared -fPIC -pthread -I/usr/local/cuda/include benches/floor.c -o "$PACK/floor.so" -L/usr/local/cuda/lib64/stubs -lcuda
   [ -f "$PACK/libcudarc_native.so" ] && contenders+=(cudarc="$PACK/libcudarc_native.so")
-  timeout 300 python3 benches/bench.py "${contenders[@]}" --live 1000000 --json "${OUT:-.}/bench.json" 2>&1 | tee "${OUT:-.}/bench.txt"
+  timeout 420 python3 benches/bench.py "${contenders[@]}" --live 1000000 --json "${OUT:-.}/bench.json" 2>&1 | tee "${OUT:-.}/bench.txt"
   row "benchmark" "exit ${PIPESTATUS[0]}, ${OUT:-.}/bench.txt"
 }
 
