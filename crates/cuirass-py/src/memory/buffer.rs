@@ -9,6 +9,7 @@ use crate::memory::copy;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after};
+use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Share, Slot};
 use crate::stream;
 use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
@@ -422,11 +423,39 @@ impl Buffer {
     }
 }
 
-/// Makes `_finalize` the class's finalizer. It is set afterwards, since only that fills the slot.
-pub fn install_finalizer(py: Python<'_>) -> PyResult<()> {
+raw!(static CLOSE = |call| {
+    let mut arguments = call.by_position()?;
+    let stream = arguments.next().filter(|stream| !stream.is_none());
+    let buffer = call.receiver::<Buffer>().filter(|_buffer| arguments.len() == 0)?;
+    Some(nothing(call, buffer.get().close(call.py, stream.as_deref())))
+});
+
+raw!(static COPY_FROM = |call| {
+    let ([source, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    Some(nothing(call, Buffer::copy_from(&buffer, call.py, &source, &stream, None)))
+});
+
+raw!(static COPY_TO = |call| {
+    let ([target, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    let target = Some(&*target).filter(|target| !target.is_none());
+    Some(Buffer::copy_to(&buffer, call.py, target, &stream, None).map(Bound::into_ptr))
+});
+
+raw!(static FILL = |call| {
+    let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    Some(nothing(call, Buffer::fill(&buffer, call.py, &value, &stream)))
+});
+
+/// What the class has beside what PyO3 made: its finalizer, which is set afterwards, since only that fills the slot, and
+/// the methods that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<Buffer>();
     class.setattr("__del__", class.getattr("_finalize")?)?;
-    class.delattr("_finalize")
+    class.delattr("_finalize")?;
+    CLOSE.replace_method(&class, "close")?;
+    COPY_FROM.replace_method(&class, "copy_from")?;
+    COPY_TO.replace_method(&class, "copy_to")?;
+    FILL.replace_method(&class, "fill")
 }
 
 fn no_copy_options(options: Option<&Bound<'_, PyAny>>) -> PyResult<()> {

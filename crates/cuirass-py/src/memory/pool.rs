@@ -8,6 +8,7 @@ use crate::memory::ipc::{self, AllocationHandle};
 use crate::memory::pool_attributes::MemPoolAttributes;
 use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_of, through_override};
 use crate::options;
+use crate::raw::raw;
 use crate::slot::{Closed, Slot};
 use crate::stream;
 use cuirass::MemoryResource as _;
@@ -402,4 +403,15 @@ impl DeviceMemoryResource {
         let device = slf.get().device.ordinal();
         slf.as_super().get().shown("DeviceMemoryResource", format_args!(" device={device}"))
     }
+}
+
+raw!(static ALLOCATE = |call| {
+    let ([size, stream], pool) = (call.one_and_stream()?, call.receiver::<MemPool>()?);
+    let made = MemPool::allocate(&pool, call.py, &size, &stream);
+    Some(made.and_then(|buffer| Ok(Bound::new(call.py, buffer)?.into_ptr())))
+});
+
+/// Puts the methods in that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    ALLOCATE.replace_method(&py.get_type::<MemPool>(), "allocate")
 }

@@ -35,6 +35,17 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// The buffer, where it gives the memory back itself.
+    #[inline]
+    pub fn ours(&self) -> Option<&cuirass::Buffer> {
+        match self {
+            Memory::Ours(buffer) => Some(buffer),
+            Memory::Owners(..) | Memory::Users(..) => None,
+        }
+    }
+}
+
 impl Share for Memory {
     fn drop_share(self) {
         match self {
@@ -176,7 +187,7 @@ impl Buffer {
     }
 
     #[inline]
-    pub(super) fn enter(&self) -> PyResult<Use<'_, Memory>> {
+    pub fn enter(&self) -> PyResult<Use<'_, Memory>> {
         self.slot.enter().ok_or_else(|| closed("buffer"))
     }
 

@@ -449,6 +449,10 @@ impl Buffer {
     /// # Errors
     /// As [`close`](Buffer::close), and [`set_deallocation_stream`](Buffer::set_deallocation_stream).
     pub fn close_on(self, stream: &Stream) -> Result<()> {
+        let is_same = !stream.is_default() && self.release_handle() == stream.as_raw().addr();
+        if is_same {
+            return self.close();
+        }
         let Err(error) = self.set_deallocation_stream(stream) else { return self.close() };
         // It is given back all the same, in the order of the stream that it had.
         match self.0.close() {
