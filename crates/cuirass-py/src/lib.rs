@@ -71,6 +71,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sim::_sim_seed, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_text, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_use, module)?)?;
+    view::add(module)?;
     module.add_class::<testing::Fault>()?;
     module.add_class::<testing::Recording>()?;
     module.add_function(wrap_pyfunction!(testing::_inject, module)?)?;
