@@ -47,6 +47,7 @@ mod module;
 mod program;
 mod stream;
 pub mod testing;
+pub mod view;
 
 pub use context::Context;
 pub use cuirass_fault::{Error, ErrorKind, Report, Reporter, Status, set_reporter};

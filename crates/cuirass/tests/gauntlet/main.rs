@@ -30,6 +30,7 @@ mod objects;
 mod program;
 mod registered;
 mod stream;
+mod view_layout;
 
 use cuirass_testkit::instrument::Instrument;
 use cuirass_testkit::operation::{Caller, Ends, Operation};
@@ -40,7 +41,7 @@ use std::process::{Command, ExitCode};
 type Family = (&'static str, fn() -> Vec<Operation>);
 
 /// The registry.
-const FAMILIES: [Family; 13] = [
+const FAMILIES: [Family; 14] = [
     ("program", program::operations),
     ("device", device::operations),
     ("context", context::operations),
@@ -53,6 +54,7 @@ const FAMILIES: [Family; 13] = [
     ("launch", launch::operations),
     ("graph", graph::operations),
     ("host_function", host_function::operations),
+    ("view/layout", view_layout::operations),
     ("driver", driver::operations),
 ];
 
