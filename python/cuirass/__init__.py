@@ -19,6 +19,7 @@ from ._cuirass import (
     LegacyPinnedMemoryResource,
     MemoryResource,
     ObjectCode,
+    PinnedMemoryResource,
     Program,
     Stream,
     __version__,
@@ -39,13 +40,21 @@ if TYPE_CHECKING:
         ContextOptions,
         DeviceMemoryResourceOptions,
         EventOptions,
+        PinnedMemoryResourceOptions,
         ProgramOptions,
         StreamOptions,
     )
 
 # Data classes need a module that is slow to load: they are made when one is first asked for.
 _OPTIONS = frozenset(
-    ("ContextOptions", "DeviceMemoryResourceOptions", "EventOptions", "ProgramOptions", "StreamOptions")
+    (
+        "ContextOptions",
+        "DeviceMemoryResourceOptions",
+        "EventOptions",
+        "PinnedMemoryResourceOptions",
+        "ProgramOptions",
+        "StreamOptions",
+    )
 )
 _MODULES = frozenset(("graph", "sim", "system", "testing", "typing", "utils"))
 
@@ -70,6 +79,8 @@ __all__ = [
     "MemoryResource",
     "NVRTCError",
     "ObjectCode",
+    "PinnedMemoryResource",
+    "PinnedMemoryResourceOptions",
     "Program",
     "ProgramOptions",
     "Status",

@@ -1,6 +1,6 @@
 """The classes and functions that are written in Rust."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, SupportsIndex, SupportsInt, TypeAlias, final
@@ -8,12 +8,14 @@ from typing import Any, NoReturn, Protocol, Self, SupportsIndex, SupportsInt, Ty
 from typing_extensions import Buffer as BytesLike
 from typing_extensions import disjoint_base
 
+from ._memory._peer_access_utils import PeerAccessibleBySetProxy
 from ._options import (
     ContextOptions,
     DeviceMemoryResourceOptions,
     EventOptions,
     GraphCompleteOptions,
     GraphDebugPrintOptions,
+    PinnedMemoryResourceOptions,
     ProgramOptions,
     StreamOptions,
 )
@@ -586,12 +588,8 @@ class MemoryResource:
     def device_id(self) -> int: ...
 
 @disjoint_base
-class DeviceMemoryResource(MemoryResource):
-    def __new__(
-        cls,
-        device_id: Device | SupportsIndex,
-        options: DeviceMemoryResourceOptions | Mapping[str, Any] | None = None,
-    ) -> Self: ...
+class _MemPool(MemoryResource):
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
     def close(self) -> None: ...
     @property
     def is_closed(self) -> bool: ...
@@ -606,9 +604,31 @@ class DeviceMemoryResource(MemoryResource):
     @property
     def is_mapped(self) -> bool: ...
     @property
+    def uuid(self) -> Any: ...
+    def _is_accessible_by(self, device: Device | SupportsIndex) -> bool: ...
+    def _set_access(
+        self, granted: Sequence[Device | SupportsIndex], revoked: Sequence[Device | SupportsIndex]
+    ) -> None: ...
+
+@disjoint_base
+class DeviceMemoryResource(_MemPool):
+    def __new__(
+        cls,
+        device_id: Device | SupportsIndex,
+        options: DeviceMemoryResourceOptions | Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    @property
     def allocation_handle(self) -> Any: ...
     @property
-    def uuid(self) -> Any: ...
+    def peer_accessible_by(self) -> PeerAccessibleBySetProxy: ...
+    @peer_accessible_by.setter
+    def peer_accessible_by(self, devices: Iterable[Device | SupportsIndex]) -> None: ...
+
+@disjoint_base
+class PinnedMemoryResource(_MemPool):
+    def __new__(cls, options: PinnedMemoryResourceOptions | Mapping[str, Any] | None = None) -> Self: ...
+    @property
+    def numa_id(self) -> int: ...
 
 class LegacyPinnedMemoryResource(MemoryResource):
     def allocate(self, size: _Size, *, stream: _AnyStream | None = None) -> Buffer: ...

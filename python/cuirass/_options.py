@@ -14,6 +14,7 @@ __all__ = [
     "EventOptions",
     "GraphCompleteOptions",
     "GraphDebugPrintOptions",
+    "PinnedMemoryResourceOptions",
     "ProgramOptions",
     "StreamOptions",
 ]
@@ -52,6 +53,26 @@ class EventOptions:
     timing_enabled: bool | None = False
     blocking_sync: bool | None = False
     ipc_enabled: bool | None = False
+
+
+@dataclass(slots=True)
+class PinnedMemoryResourceOptions:
+    """How a pool of page-locked memory is made.
+
+    Attributes
+    ----------
+    ipc_enabled : bool
+        Whether other processes can use its memory.
+    max_size : int
+        The most memory that it may take, in bytes; 0 leaves that to the driver.
+    numa_id : int, optional
+        The NUMA node that its memory is on. Without one the system places it; for other processes, which need a node,
+        it is the one that is nearest to the current device.
+    """
+
+    ipc_enabled: bool = False
+    max_size: int = 0
+    numa_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -343,6 +364,13 @@ class GraphDebugPrintOptions:
 
 
 GraphCompleteOptions.__module__ = GraphDebugPrintOptions.__module__ = "cuirass.graph"
-for _class in (StreamOptions, EventOptions, ContextOptions, DeviceMemoryResourceOptions, ProgramOptions):
+for _class in (
+    StreamOptions,
+    EventOptions,
+    ContextOptions,
+    DeviceMemoryResourceOptions,
+    PinnedMemoryResourceOptions,
+    ProgramOptions,
+):
     _class.__module__ = "cuirass"
 del _class

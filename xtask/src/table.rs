@@ -85,10 +85,12 @@ fn write(
     }
     writeln!(text, "] }};")?;
     writeln!(text, "static INFO: [CallInfo; COUNT] = [")?;
-    for (family, call, _) in &rows {
+    for (family, call, signature) in &rows {
+        let parameters: Vec<&str> = signature.params.iter().map(|(_, kind)| kind.as_str()).collect();
         writeln!(
             text,
-            "CallInfo {{ library: Library::{library}, name: {:?}, symbol: {:?}, since: {}, family: {:?} }},",
+            "CallInfo {{ library: Library::{library}, name: {:?}, symbol: {:?}, since: {}, family: {:?}, \
+             parameters: &{parameters:?} }},",
             call.name,
             base_name(&call.name),
             call.since,

@@ -56,6 +56,7 @@ pub fn failed<const N: usize>(table: &'static Table<N>, at: usize, code: u32, su
         subject: subject.to_string(),
         log: None,
         notes: Vec::new(),
+        leaked: false,
     };
     if code == NOT_CALLED {
         match table.absence(at) {

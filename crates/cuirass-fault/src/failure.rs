@@ -88,6 +88,8 @@ pub struct Facts {
     pub log: Option<String>,
     /// What else went wrong on the way, and what the user should know.
     pub notes: Vec<String>,
+    /// Whether something that was to be released was not, and stays for good. What it needs has to stay too.
+    pub leaked: bool,
 }
 
 impl fmt::Display for Facts {
@@ -155,6 +157,7 @@ impl Failure {
             subject: message.into(),
             log: None,
             notes: Vec::new(),
+            leaked: false,
         })
     }
 
@@ -170,6 +173,7 @@ impl Failure {
             subject,
             log: None,
             notes: Vec::new(),
+            leaked: false,
         })
     }
 
@@ -189,6 +193,15 @@ impl Failure {
             facts.notes.push(note.into());
         }
         self
+    }
+
+    /// `what` was not released, for this reason, and stays for good: so must what it needs.
+    pub fn leaking(self, what: impl fmt::Display) -> Failure {
+        let mut this = self.note(format!("{what} was not released, and is leaked with what it needs"));
+        if let Some(facts) = &mut this.0 {
+            facts.leaked = true;
+        }
+        this
     }
 
     /// Without one of its notes, which has been said already.
@@ -219,6 +232,7 @@ impl Failure {
         let mut first = first.note(format!("{doing} ({facts})"));
         if let Some(first) = &mut first.0 {
             first.notes.extend(facts.notes);
+            first.leaked |= facts.leaked;
         }
         first
     }
@@ -244,6 +258,7 @@ impl Failure {
                 subject: "a failure that had ended already".to_owned(),
                 log: None,
                 notes: Vec::new(),
+                leaked: false,
             })
         })
     }

@@ -47,8 +47,10 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::graph::GraphMemoryResourceAttributes>()?;
     graph::add(module)?;
     module.add_class::<memory::pinned::LegacyPinnedMemoryResource>()?;
+    module.add_class::<memory::pinned::PinnedMemoryResource>()?;
     module.add_class::<memory::pool::DeviceMemoryResource>()?;
-    module.add_class::<memory::pool::MemPoolAttributes>()?;
+    module.add_class::<memory::pool::MemPool>()?;
+    module.add_class::<memory::pool_attributes::MemPoolAttributes>()?;
     module.add_class::<memory::resource::MemoryResource>()?;
     module.add_class::<module::ObjectCode>()?;
     module.add_class::<program::Program>()?;

@@ -36,7 +36,7 @@ impl Share for cuirass::Context {
     }
 }
 
-impl Share for cuirass::memory::DeviceMemoryResource {
+impl Share for cuirass::memory::MemoryPool {
     fn drop_share(self) {
         drop_detached(self);
     }

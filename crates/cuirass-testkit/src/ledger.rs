@@ -3,8 +3,13 @@
 //! It sees every call at the seam, so that it serves on both drivers. What starts and ends a handle is in the family
 //! lists; a call that starts one writes it through its first argument, a call that ends one has it as its first. A capture
 //! is known by its stream; its end starts a graph, which it writes through its second argument.
+//!
+//! A real driver's handles are addresses, which come round again, for handles of other kinds and for the program's own
+//! memory: an argument is a handle only where its parameter's type says so, and a handle that starts ends the memory of
+//! every spent one of the same value.
 
 use crate::calls::{CallFacts, facts};
+use cuirass_call::sys::cuda::CUlaunchConfig;
 use cuirass_call::table::CallInfo;
 use cuirass_fault::Library;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +26,8 @@ pub enum Life {
     Orphan,
     /// Its end was asked for and refused: the driver still has it, and the program must not touch it again.
     Refused,
+    /// It was left in a context that has ended, and went with it.
+    Gone,
     /// Its end was made.
     Ended,
 }
@@ -37,6 +44,8 @@ pub struct Entry {
     pub strays: u32,
     /// The context that was current when it was made.
     pub context: u64,
+    /// The handles that it was made of: a pool, a stream.
+    pub parents: Vec<Handle>,
 }
 
 /// The handles of the calls so far, and what is current on the thread that makes them.
@@ -72,14 +81,14 @@ impl Ledger {
         self.entries.retain(|_, entry| matches!(entry.life, Life::Alive | Life::Orphan));
     }
 
-    /// Forgets one handle that the sweep has put away; of a primary context, one of its retains.
-    pub fn forget(&mut self, handle: Handle) {
+    /// A handle that the sweep has put away is ended; of a primary context, one of its retains.
+    pub fn put_away(&mut self, handle: Handle) {
         match self.entries.get_mut(&handle) {
             Some(entry) if entry.count > 1 => {
                 entry.count -= 1;
                 entry.strays = entry.strays.saturating_sub(1);
             }
-            _ => drop(self.entries.remove(&handle)),
+            _ => self.ended(handle, true),
         }
     }
 
@@ -94,32 +103,19 @@ impl Ledger {
         let facts = facts(call.name);
         let mut wrong = Vec::new();
         let ending = ended_by(facts, call, arguments);
-        if let Some(handle) = ending {
-            if self.entries.get(&handle).is_some_and(Entry::is_spent) {
-                wrong.push(format!("{} releases {} a second time", call.name, shown(handle)));
-            }
-            // A stream that orders a release is used by it.
-            wrong.extend(self.uses(call, arguments.get(1..).unwrap_or_default()));
-        } else {
-            let first = usize::from(facts.starts.is_some());
-            wrong.extend(self.uses(call, arguments.get(first..).unwrap_or_default()));
+        if let Some(handle) = ending.filter(|handle| self.entries.get(handle).is_some_and(Entry::is_spent)) {
+            wrong.push(format!("{} releases {} a second time", call.name, shown(handle)));
         }
+        // A stream that orders a release is used by it; what a call starts is not there yet.
+        let first = usize::from(ending.is_some() || facts.starts.is_some());
+        wrong.extend(self.uses(call, arguments, first));
         (Ending(ending), wrong)
     }
 
-    fn uses(&self, call: &CallInfo, arguments: &[u64]) -> Vec<String> {
-        // Host addresses come round again at once, so that page-locked memory and the compiler's programs cannot be
-        // told by their value; the simulated driver watches the former itself.
-        let watched =
-            |kind: &str| matches!(kind, "stream" | "event" | "context" | "pool" | "memory" | "library" | "graph_exec");
-        if call.library != Library::Driver {
-            return Vec::new();
-        }
-        self.entries
-            .iter()
-            .filter(|((kind, value), entry)| watched(kind) && entry.is_spent() && arguments.contains(value))
-            .map(|(handle, _)| format!("{} uses {} after its end", call.name, shown(*handle)))
-            .collect()
+    fn uses(&self, call: &CallInfo, arguments: &[u64], first: usize) -> Vec<String> {
+        let spent = |handle: &Handle| self.entries.get(handle).is_some_and(Entry::is_spent);
+        let used = handles_in(call, arguments, first).into_iter().filter(spent);
+        used.map(|handle| format!("{} uses {} after its end", call.name, shown(handle))).collect()
     }
 
     /// After a call: `made` says whether the library was really called, `real` what it answered, `answered` what the
@@ -141,11 +137,12 @@ impl Ledger {
         if call.name.starts_with("cuStreamBeginCapture")
             && let Some(stream) = arguments.first()
         {
-            self.started(("capture", *stream), answered == 0);
+            self.started(("capture", *stream), answered == 0, Vec::new());
         }
         let started = started_by(facts(call.name), call, arguments);
         if let Some(handle) = started.filter(|(kind, value)| *kind != "graph" || !self.bodies.contains(value)) {
-            self.started(handle, answered == 0);
+            let parents = handles_in(call, arguments, 1);
+            self.started(handle, answered == 0, parents);
         }
         if call.name == "cuCtxSetCurrent" {
             self.stack.pop();
@@ -153,9 +150,15 @@ impl Ledger {
         }
     }
 
-    fn started(&mut self, handle: Handle, known: bool) {
-        let context = self.current();
-        let fresh = Entry { life: Life::Alive, count: 0, strays: 0, context };
+    fn started(&mut self, handle: Handle, known: bool, parents: Vec<Handle>) {
+        // What is made on a stream is made in its context.
+        let stream = parents.iter().find(|(kind, _)| *kind == "stream").and_then(|stream| self.entries.get(stream));
+        let context = stream.map_or_else(|| self.current(), |stream| stream.context);
+        if !matches!(handle.0, "primary_context" | "capture") {
+            let again = |(kind, value): &Handle| *value == handle.1 && *kind != "primary_context";
+            self.entries.retain(|other, entry| !(again(other) && entry.is_spent()));
+        }
+        let fresh = Entry { life: Life::Alive, count: 0, strays: 0, context, parents };
         let entry = self.entries.entry(handle).or_insert_with(|| fresh.clone());
         if handle.0 == "primary_context" {
             entry.life = Life::Alive;
@@ -170,7 +173,7 @@ impl Ledger {
     }
 
     fn ended(&mut self, handle: Handle, done: bool) {
-        let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context: self.current() };
+        let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context: self.current(), parents: Vec::new() };
         let entry = self.entries.entry(handle).or_insert(fresh);
         if handle.0 == "primary_context" {
             entry.count -= u32::from(done && entry.count > 0);
@@ -186,6 +189,11 @@ impl Ledger {
         };
         if done && handle.0 == "context" {
             self.stack.retain(|context| *context != handle.1);
+            for ((kind, _), entry) in &mut self.entries {
+                if matches!(*kind, "stream" | "event") && entry.context == handle.1 && entry.life != Life::Ended {
+                    entry.life = Life::Gone;
+                }
+            }
         }
     }
 }
@@ -193,7 +201,8 @@ impl Ledger {
 impl Entry {
     /// Whether the program has given it back, and must not touch it again.
     fn is_spent(&self) -> bool {
-        matches!(self.life, Life::Ended | Life::Refused) || (self.life == Life::Alive && self.count == self.strays)
+        matches!(self.life, Life::Ended | Life::Refused | Life::Gone)
+            || (self.life == Life::Alive && self.count == self.strays)
     }
 }
 
@@ -243,6 +252,38 @@ fn kind_of(kind: &str) -> &'static str {
         "memory" | "pooled_memory" => "memory",
         other => KINDS.into_iter().find(|kind| *kind == other).unwrap_or("other"),
     }
+}
+
+/// The handles among the arguments, from one on, by the types of their parameters.
+fn handles_in(call: &CallInfo, arguments: &[u64], first: usize) -> Vec<Handle> {
+    let typed = call.parameters.iter().zip(arguments).skip(first);
+    let handle = |(kind, value): (&&str, &u64)| match *kind {
+        "*const CUlaunchConfig" => Some(("stream", launched_on(*value))),
+        kind => handle_type(kind).map(|kind| (kind, *value)),
+    };
+    typed.filter_map(handle).filter(|(_, value)| *value != 0).collect()
+}
+
+/// The kind that a parameter's type is of. Graphs are not watched: the driver gives out some of its own. Host addresses
+/// come round again at once, and have no type; the simulated driver watches those of page-locked memory itself.
+fn handle_type(parameter: &str) -> Option<&'static str> {
+    Some(match parameter {
+        "CUstream" => "stream",
+        "CUevent" => "event",
+        "CUcontext" => "context",
+        "CUmemoryPool" => "pool",
+        "CUdeviceptr" => "memory",
+        "CUlibrary" => "library",
+        "CUgraphExec" => "graph_exec",
+        _ => return None,
+    })
+}
+
+/// The stream of a launch.
+fn launched_on(config: u64) -> u64 {
+    let config: *const CUlaunchConfig = std::ptr::with_exposed_provenance(usize::try_from(config).unwrap_or(0));
+    // SAFETY: [entry-signature] the parameter of this type points to one, or is null.
+    unsafe { config.as_ref() }.map_or(0, |config| config.hStream.addr() as u64)
 }
 
 fn ended_by(facts: &CallFacts, call: &CallInfo, arguments: &[u64]) -> Option<Handle> {

@@ -3,6 +3,7 @@
 use crate::instrument::unseen;
 use crate::ledger::{Entry, Handle};
 use cuirass_call::load::simulator_symbol;
+use cuirass_call::status::code;
 use cuirass_call::sys::cuda::CUstreamCaptureMode;
 use cuirass_call::{context, driver, event, graph, memory, module, program, stream};
 use cuirass_fault::Failure;
@@ -92,17 +93,42 @@ pub fn put_away((kind, value): Handle, entry: &Entry, elsewhere: u64) -> Result<
         "graph_exec" => graph::exec::destroy(pointer(value)),
         _ => Ok(()),
     };
+    if !matches!(kind, "memory" | "pinned_memory" | "library" | "pool" | "graph_exec") {
+        return unseen(put_away).map_err(text);
+    }
     // Some of them want to be given back where they were made: where that was current, or in the context that the
-    // sweep's objects are of.
+    // sweep's objects are of. Nothing is given back twice: an error may be an older one.
     let before = current();
-    let mut result = Err(String::new());
+    let mut result = Err("no context could be made current".to_owned());
     for context in [entry.context, elsewhere] {
-        if result.is_err() && set_current(context).is_ok() {
-            result = unseen(put_away).map_err(text);
+        if set_current(context).is_err() {
+            continue;
         }
+        result = match unseen(put_away) {
+            Err(failure) if failure.status() == Some(code::INVALID_CONTEXT) && context != elsewhere => {
+                failure.answered();
+                continue;
+            }
+            result => result.map_err(text),
+        };
+        break;
     }
     set_current(before)?;
     result
+}
+
+/// When a kind is put away: what is made in another before that.
+pub fn rank(kind: &str) -> u8 {
+    match kind {
+        "capture" => 0,
+        "graph_exec" => 1,
+        "graph" => 2,
+        "event" | "memory" | "pinned_memory" | "library" | "program" => 3,
+        "pool" => 4,
+        "stream" => 5,
+        "context" => 6,
+        _ => 7,
+    }
 }
 
 fn pointer<T>(value: u64) -> *mut T {

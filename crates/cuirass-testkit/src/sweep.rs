@@ -3,7 +3,7 @@
 use crate::calls::status_name;
 use crate::instrument::{Instrument, Manner, Planned, Seen};
 use crate::judge::{Ended, Finding, Reported, Run, judge, judge_refused};
-use crate::ledger::{Entry, Handle, new_in, shown};
+use crate::ledger::{Entry, Handle, Life, new_in, shown};
 use crate::operation::{Caller, Ends, Operation};
 use crate::raw::{self, capture_mode, current, set_capture_mode, set_current};
 use crate::simulator;
@@ -271,19 +271,38 @@ impl Sweep {
         new_in(&self.instrument.ledger(|ledger| ledger.alive()), before)
     }
 
-    /// Gives back what a run has left, so that the next one finds the process as it was.
+    /// Gives back what a run has left, so that the next one finds the process as it was: what was made in something
+    /// before that, and nothing whose context, or pool, has ended. A real driver crashes on such a handle.
     fn put_away(&self, left: &BTreeMap<Handle, Entry>, kept: &mut Vec<String>) {
         let primary = (self.world.context)(Caller::Primary);
+        let mut left: Vec<_> = left.iter().collect();
+        left.sort_by_key(|((kind, _), _)| raw::rank(kind));
         for (handle, entry) in left {
             for _ in 0..entry.count {
-                if self.instrument.ledger(|ledger| ledger.is_ended(("context", entry.context))) {
-                    kept.push(format!("{} went with its context", shown(*handle)));
+                if let Some(with) = self.went_with(*handle, entry) {
+                    kept.push(format!("{} went with {}", shown(*handle), shown(with)));
                 } else if let Err(error) = raw::put_away(*handle, entry, primary) {
                     kept.push(format!("putting away {}: {error}", shown(*handle)));
                 }
-                self.instrument.ledger(|ledger| ledger.forget(*handle));
+                self.instrument.ledger(|ledger| ledger.put_away(*handle));
             }
         }
+    }
+
+    /// What has ended, and a handle with it.
+    fn went_with(&self, (kind, _): Handle, entry: &Entry) -> Option<Handle> {
+        let is_ended = |handle: &Handle| self.instrument.ledger(|ledger| ledger.is_ended(*handle));
+        let context = Some(("context", entry.context)).filter(|context| kind != "context" && is_ended(context));
+        // Memory outlives its pool, until it is freed; a real driver has been seen to crash after that.
+        let real = simulator::census().is_none();
+        context.or_else(|| entry.parents.iter().copied().find(|parent| real && parent.0 == "pool" && is_ended(parent)))
+    }
+
+    /// Gives back what was made and answered with an error: nobody can know it, and what it was made of is still there.
+    fn put_orphans_away(&self, at_rest: &BTreeMap<Handle, Entry>, kept: &mut Vec<String>) {
+        let mut orphans = self.left_since(at_rest);
+        orphans.retain(|(kind, _), entry| entry.life == Life::Orphan && *kind != "capture");
+        self.put_away(&orphans, kept);
     }
 
     fn observe(&self, operation: &Operation, caller: Caller, plan: &[Planned]) -> Result<Run, String> {
@@ -324,24 +343,28 @@ impl Sweep {
             Ok(Err(error)) => Some(error.to_string()),
             Err(panic) => Some(format!("panicked: {}", panic_text(&*panic))),
         };
+        let (mut kept, mut misused) = (Vec::new(), self.instrument.take_wrong());
+        self.put_orphans_away(&at_rest, &mut kept);
+        set_current(caller)?;
         let dropped = catch_unwind(AssertUnwindSafe(|| {
             drop(made);
             drop(prepared);
         }));
+        misused.extend(self.instrument.take_wrong());
         late.extend(dropped.err().map(|panic| format!("dropping what is left panicked: {}", panic_text(&*panic))));
         late.extend(self.late_reports());
         set_current(0)?;
-        let (mut kept, mut misused) = (Vec::new(), self.instrument.take_wrong());
         // Nothing comes to rest while a capture goes on.
         let mut captures = self.left_since(&at_rest);
         captures.retain(|(kind, _), _| *kind == "capture");
         self.put_away(&captures, &mut kept);
         let unrest = self.rest().err();
         let mut left = self.left_since(&at_rest);
-        misused.extend(simulator::bugs_since(mark));
         self.put_away(&left, &mut kept);
         left.extend(captures);
         let unrest = unrest.or(self.rest().err());
+        // The sweep itself must be as careful as a real driver demands.
+        misused.extend(simulator::bugs_since(mark));
         self.lost.set(unrest.is_some());
         let follow_up = follow_up.or(unrest);
         let census = census.zip(simulator::census());

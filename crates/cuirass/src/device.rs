@@ -257,7 +257,7 @@ impl Device {
         Event::create_in(self.context()?, options)
     }
 
-    /// The resource of its default memory pool.
+    /// The resource of its current memory pool, which is its default one unless somebody has set another.
     ///
     /// # Errors
     /// What the driver answers.
@@ -266,7 +266,7 @@ impl Device {
         if let Some(pool) = known {
             return Ok(pool);
         }
-        let fresh = DeviceMemoryResource::default_of(self)?;
+        let fresh = DeviceMemoryResource::current_of(self)?;
         Ok(self.0.pool.lock().get_or_insert(fresh).clone())
     }
 

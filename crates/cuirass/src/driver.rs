@@ -122,5 +122,6 @@ fn unavailable(absence: cuirass_fault::Absence) -> Failure {
         subject: String::new(),
         log: None,
         notes: Vec::new(),
+        leaked: false,
     })
 }

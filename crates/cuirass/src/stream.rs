@@ -48,16 +48,23 @@ impl Kind for StreamKind {
 
     fn release(stream: CUstream, context: Context) -> Outcome<()> {
         deferred::drain_if_any();
-        let captured_now = is_captured(stream);
-        if captured_now.map_err(|failure| failure.note(format!("stream {stream:p} was not released, and is leaked")))? {
-            // Destroying it would work, and silently drop the capture.
-            let stream = Opaque(stream);
-            deferred::defer(StreamKind::NAME, move || destroy_after_capture(stream, &context));
-            return Err(captured(stream.0));
+        match is_captured(stream) {
+            // Measured: it invalidates no capture and needs no context to be current.
+            Ok(false) => call::destroy(stream),
+            Ok(true) => {
+                // Destroying it would work, and silently drop the capture.
+                let token = Opaque(stream);
+                deferred::defer(StreamKind::NAME, move || destroy_after_capture(token, &context));
+                Err(captured(stream))
+            }
+            Err(failure) => scope::ended(context, Err(leaking(stream, failure))),
         }
-        // Measured: it invalidates no capture and needs no context to be current.
-        call::destroy(stream)
     }
+}
+
+/// Whether it is being captured is not known: its end might drop the capture, and so might that of its context.
+fn leaking(stream: CUstream, failure: Failure) -> Failure {
+    failure.leaking(format_args!("stream {stream:p}"))
 }
 
 fn is_captured(stream: CUstream) -> Outcome<bool> {
@@ -71,11 +78,15 @@ fn captured(stream: CUstream) -> Failure {
     )
 }
 
-fn destroy_after_capture(stream: Opaque<CUstream>, _context: &Context) -> Outcome<Attempt> {
-    if is_captured(stream.0)? {
-        return Ok(Attempt::Wait);
+fn destroy_after_capture(stream: Opaque<CUstream>, context: &Context) -> Outcome<Attempt> {
+    match is_captured(stream.0) {
+        Ok(true) => Ok(Attempt::Wait),
+        Ok(false) => call::destroy(stream.0).map(|()| Attempt::Done),
+        Err(failure) => {
+            scope::ended(context.clone(), Err(leaking(stream.0, failure)))?;
+            Ok(Attempt::Done)
+        }
     }
-    call::destroy(stream.0).map(|()| Attempt::Done)
 }
 
 /// Whether a stream is being captured.

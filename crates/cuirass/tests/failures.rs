@@ -1,8 +1,9 @@
 //! The three ends of a failure: raised, attached, reported; and what a failed destroy means.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use cuirass::memory::{DeviceMemoryResource, DeviceMemoryResourceOptions};
 use cuirass::testing::{Fault, Manner, Recording};
-use cuirass::{Device, ErrorKind, EventOptions, StreamOptions};
+use cuirass::{Context, Device, ErrorKind, EventOptions, Stream, StreamOptions};
 use cuirass_testkit as testkit;
 
 #[test]
@@ -123,4 +124,50 @@ fn what_an_old_driver_lacks_is_refused_by_name() {
     let found = testkit::driver_version() % 1000 / 10;
     let text = format!("cuKernelGetParamInfo needs a driver of CUDA 12.4, this one is of CUDA 12.{found}");
     assert!(error.to_string().contains(&text), "{error}");
+}
+
+#[test]
+fn what_was_leaked_keeps_what_it_needs() {
+    let alone = testkit::alone();
+    let device = Device::new(0).unwrap();
+    let context = Context::create(device).unwrap();
+    let handle = context.as_raw();
+    let stream = Stream::create(&context, &StreamOptions::default()).unwrap();
+    drop(context);
+    let (raw, recording) = (stream.as_raw(), Recording::start());
+    // Whether it is being captured is not known: ending its context would end the capture too.
+    let fault = Fault::in_call("cuStreamIsCapturing").status(2).on_this_thread().inject().unwrap();
+    let error = stream.close().unwrap_err();
+    drop(fault);
+    let expected = format!("stream {raw:p} was not released, and is leaked with what it needs");
+    assert!(error.facts().leaked && error.notes().contains(&expected), "{error}");
+    assert!(recording.take().is_empty(), "the one call was refused: the context is kept");
+    assert!(alone.reports().is_empty(), "it was raised");
+
+    // The same for memory whose release was not tried: its pool, its stream and their context stay.
+    // SAFETY: [test] it was leaked above, and is this test's now.
+    let context = unsafe { Context::from_raw(handle, device) };
+    // SAFETY: [test] so was this.
+    let stream = unsafe { Stream::from_raw(raw, &context) };
+    let pool = DeviceMemoryResource::create(device, &DeviceMemoryResourceOptions::default()).unwrap();
+    let (pool_raw, buffer) = (pool.as_raw(), pool.allocate(64, &stream).unwrap());
+    drop((context, stream, pool));
+    let (address, recording) = (buffer.as_raw(), Recording::start());
+    let fault = Fault::in_call("cuThreadExchangeStreamCaptureMode").status(2).on_this_thread().inject().unwrap();
+    drop(buffer);
+    drop(fault);
+    let reports = alone.reports();
+    let [report] = reports.as_slice() else { panic!("one report: {reports:?}") };
+    let expected = format!("memory {address:#x} (stream {raw:p}) was not released, and is leaked with what it needs");
+    assert!(report.contains(&expected), "{report}");
+    assert!(recording.take().is_empty(), "pool, stream and context are kept");
+    // SAFETY: [test] they were leaked above, and are this test's now.
+    let context = unsafe { Context::from_raw(handle, device) };
+    // SAFETY: [test] so was this.
+    let stream = unsafe { Stream::from_raw(raw, &context) };
+    cuirass_call::memory::pool::free_async(address, stream.as_raw()).unwrap();
+    stream.synchronize().unwrap();
+    cuirass_call::memory::pool::destroy(pool_raw).unwrap();
+    stream.close().unwrap();
+    context.close().unwrap();
 }

@@ -1,8 +1,9 @@
 //! Plain device memory, copies, fills, and what a pointer is.
 
 use crate::Result;
+use crate::load;
 use crate::status::driver_call;
-use cuirass_sys::cuda::{CUdeviceptr, CUpointer_attribute, CUstream};
+use cuirass_sys::cuda::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUpointer_attribute, CUstream};
 use std::ffi::c_void;
 
 /// `cuMemAlloc_v2`, in the current context.
@@ -139,6 +140,86 @@ pub unsafe fn memcpy_dtoh(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> R
 /// Both ranges are valid, and nothing else touches them meanwhile.
 pub unsafe fn memcpy_dtod(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result<()> {
     driver_call!(entry!(cuMemcpyDtoD_v2), (to, from, bytes), "to {to:#x}, from {from:#x}, {bytes} bytes")
+}
+
+/// `cuMemcpyBatchAsync_v2` (before CUDA 13.0 `cuMemcpyBatchAsync`): attributes that hold for all copies, or one each. In
+/// no order among one another.
+///
+/// # Safety
+/// As [`memcpy_async`], for each copy; `to`, `from` and `sizes` are of one length, and `attributes` has one entry or as
+/// many.
+pub unsafe fn memcpy_batch_async(
+    to: &mut [CUdeviceptr],
+    from: &mut [CUdeviceptr],
+    sizes: &mut [usize],
+    attributes: &mut [CUmemcpyAttributes],
+    stream: CUstream,
+) -> Result<()> {
+    let mut indices: Vec<usize> = (0..attributes.len()).collect();
+    if load::driver_version().is_ok_and(|version| version < 13000) {
+        let mut failed = usize::MAX;
+        return driver_call!(
+            entry!(cuMemcpyBatchAsync),
+            (
+                to.as_mut_ptr(),
+                from.as_mut_ptr(),
+                sizes.as_mut_ptr(),
+                to.len(),
+                attributes.as_mut_ptr(),
+                indices.as_mut_ptr(),
+                attributes.len(),
+                &raw mut failed,
+                stream
+            ),
+            "{} copies, stream {stream:p}{}",
+            to.len(),
+            if failed < to.len() { format!(", at copy {failed}") } else { String::new() }
+        );
+    }
+    driver_call!(
+        entry!(cuMemcpyBatchAsync_v2),
+        (
+            to.as_mut_ptr(),
+            from.as_mut_ptr(),
+            sizes.as_mut_ptr(),
+            to.len(),
+            attributes.as_mut_ptr(),
+            indices.as_mut_ptr(),
+            attributes.len(),
+            stream
+        ),
+        "{} copies, stream {stream:p}",
+        to.len()
+    )
+}
+
+/// `cuMemcpy2DAsync_v2`
+///
+/// # Safety
+/// The rectangles that `copy` names are valid until the stream has passed the copy, and nothing unordered touches them.
+pub unsafe fn memcpy_2d_async(copy: &CUDA_MEMCPY2D, stream: CUstream) -> Result<()> {
+    driver_call!(
+        entry!(cuMemcpy2DAsync_v2),
+        (copy, stream),
+        "{} bytes by {}, stream {stream:p}",
+        copy.WidthInBytes,
+        copy.Height
+    )
+}
+
+/// `cuMemcpy3DAsync_v2`
+///
+/// # Safety
+/// As [`memcpy_2d_async`].
+pub unsafe fn memcpy_3d_async(copy: &CUDA_MEMCPY3D, stream: CUstream) -> Result<()> {
+    driver_call!(
+        entry!(cuMemcpy3DAsync_v2),
+        (copy, stream),
+        "{} bytes by {} by {}, stream {stream:p}",
+        copy.WidthInBytes,
+        copy.Height,
+        copy.Depth
+    )
 }
 
 macro_rules! fills {

@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::status::driver_call;
 use cuirass_sys::cuda::{
-    CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUstream,
+    CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps, CUmemoryPool, CUstream,
 };
 
 /// `cuDeviceGetDefaultMemPool`
@@ -20,6 +21,21 @@ pub fn device_get_mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
     Ok(pool)
 }
 
+/// `cuMemGetMemPool`: the pool that memory of this kind in this place comes from where none is named.
+pub fn get_mem_pool(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<CUmemoryPool> {
+    let mut pool = std::ptr::null_mut();
+    let mut location = *location;
+    driver_call!(
+        entry!(cuMemGetMemPool),
+        (&raw mut pool, &raw mut location, kind),
+        "location {} {}, type {}",
+        location.type_.0,
+        id_of(&location),
+        kind.0
+    )?;
+    Ok(pool)
+}
+
 /// `cuMemPoolCreate`
 pub fn create(properties: &CUmemPoolProps) -> Result<CUmemoryPool> {
     let mut pool = std::ptr::null_mut();
@@ -28,15 +44,15 @@ pub fn create(properties: &CUmemPoolProps) -> Result<CUmemoryPool> {
         (&raw mut pool, properties),
         "location {} {}, at most {} bytes",
         properties.location.type_.0,
-        location_id(properties),
+        id_of(&properties.location),
         properties.maxSize
     )?;
     Ok(pool)
 }
 
-fn location_id(properties: &CUmemPoolProps) -> i32 {
+fn id_of(location: &CUmemLocation) -> i32 {
     // SAFETY: [plain-union] both members of the union are an int.
-    unsafe { properties.location.__bindgen_anon_1.id }
+    unsafe { location.__bindgen_anon_1.id }
 }
 
 /// `cuMemPoolDestroy`: its memory goes back once what was allocated from it is freed.

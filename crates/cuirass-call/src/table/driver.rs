@@ -7,7 +7,7 @@ use cuirass_sys::cuda::*;
 use std::sync::atomic::AtomicPtr;
 
 /// How many calls this table has.
-pub const COUNT: usize = 123;
+pub const COUNT: usize = 157;
 /// The calls.
 pub static DRIVER: Table<COUNT> = Table {
     library: Library::Driver,
@@ -81,7 +81,11 @@ pub static DRIVER: Table<COUNT> = Table {
         AtomicPtr::new(first_use::cuMemFree_v2 as *mut ()),
         AtomicPtr::new(first_use::cuMemGetAddressRange_v2 as *mut ()),
         AtomicPtr::new(first_use::cuMemGetInfo_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuMemcpy2DAsync_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuMemcpy3DAsync_v2 as *mut ()),
         AtomicPtr::new(first_use::cuMemcpyAsync as *mut ()),
+        AtomicPtr::new(first_use::cuMemcpyBatchAsync_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuMemcpyBatchAsync as *mut ()),
         AtomicPtr::new(first_use::cuMemcpyDtoDAsync_v2 as *mut ()),
         AtomicPtr::new(first_use::cuMemcpyDtoD_v2 as *mut ()),
         AtomicPtr::new(first_use::cuMemcpyDtoHAsync_v2 as *mut ()),
@@ -96,6 +100,24 @@ pub static DRIVER: Table<COUNT> = Table {
         AtomicPtr::new(first_use::cuMemsetD8_v2 as *mut ()),
         AtomicPtr::new(first_use::cuPointerGetAttribute as *mut ()),
         AtomicPtr::new(first_use::cuPointerGetAttributes as *mut ()),
+        AtomicPtr::new(first_use::cuIpcGetEventHandle as *mut ()),
+        AtomicPtr::new(first_use::cuIpcOpenEventHandle as *mut ()),
+        AtomicPtr::new(first_use::cuMemPoolExportPointer as *mut ()),
+        AtomicPtr::new(first_use::cuMemPoolExportToShareableHandle as *mut ()),
+        AtomicPtr::new(first_use::cuMemPoolImportFromShareableHandle as *mut ()),
+        AtomicPtr::new(first_use::cuMemPoolImportPointer as *mut ()),
+        AtomicPtr::new(first_use::cuMemAdvise_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuMemAdvise as *mut ()),
+        AtomicPtr::new(first_use::cuMemAllocManaged as *mut ()),
+        AtomicPtr::new(first_use::cuMemDiscardAndPrefetchBatchAsync as *mut ()),
+        AtomicPtr::new(first_use::cuMemDiscardBatchAsync as *mut ()),
+        AtomicPtr::new(first_use::cuMemPrefetchAsync_v2 as *mut ()),
+        AtomicPtr::new(first_use::cuMemPrefetchAsync as *mut ()),
+        AtomicPtr::new(first_use::cuMemPrefetchBatchAsync as *mut ()),
+        AtomicPtr::new(first_use::cuMemRangeGetAttribute as *mut ()),
+        AtomicPtr::new(first_use::cuDeviceCanAccessPeer as *mut ()),
+        AtomicPtr::new(first_use::cuMemPoolGetAccess as *mut ()),
+        AtomicPtr::new(first_use::cuMemPoolSetAccess as *mut ()),
         AtomicPtr::new(first_use::cuMemAllocHost_v2 as *mut ()),
         AtomicPtr::new(first_use::cuMemFreeHost as *mut ()),
         AtomicPtr::new(first_use::cuMemHostAlloc as *mut ()),
@@ -107,11 +129,23 @@ pub static DRIVER: Table<COUNT> = Table {
         AtomicPtr::new(first_use::cuMemAllocAsync as *mut ()),
         AtomicPtr::new(first_use::cuMemAllocFromPoolAsync as *mut ()),
         AtomicPtr::new(first_use::cuMemFreeAsync as *mut ()),
+        AtomicPtr::new(first_use::cuMemGetMemPool as *mut ()),
         AtomicPtr::new(first_use::cuMemPoolCreate as *mut ()),
         AtomicPtr::new(first_use::cuMemPoolDestroy as *mut ()),
         AtomicPtr::new(first_use::cuMemPoolGetAttribute as *mut ()),
         AtomicPtr::new(first_use::cuMemPoolSetAttribute as *mut ()),
         AtomicPtr::new(first_use::cuMemPoolTrimTo as *mut ()),
+        AtomicPtr::new(first_use::cuMemAddressFree as *mut ()),
+        AtomicPtr::new(first_use::cuMemAddressReserve as *mut ()),
+        AtomicPtr::new(first_use::cuMemCreate as *mut ()),
+        AtomicPtr::new(first_use::cuMemExportToShareableHandle as *mut ()),
+        AtomicPtr::new(first_use::cuMemGetAccess as *mut ()),
+        AtomicPtr::new(first_use::cuMemGetAllocationGranularity as *mut ()),
+        AtomicPtr::new(first_use::cuMemImportFromShareableHandle as *mut ()),
+        AtomicPtr::new(first_use::cuMemMap as *mut ()),
+        AtomicPtr::new(first_use::cuMemRelease as *mut ()),
+        AtomicPtr::new(first_use::cuMemSetAccess as *mut ()),
+        AtomicPtr::new(first_use::cuMemUnmap as *mut ()),
         AtomicPtr::new(first_use::cuFuncGetAttribute as *mut ()),
         AtomicPtr::new(first_use::cuFuncSetAttribute as *mut ()),
         AtomicPtr::new(first_use::cuKernelGetAttribute as *mut ()),
@@ -207,7 +241,11 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(first_use::cuMemFree_v2 as *mut ()),
         super::Stub(first_use::cuMemGetAddressRange_v2 as *mut ()),
         super::Stub(first_use::cuMemGetInfo_v2 as *mut ()),
+        super::Stub(first_use::cuMemcpy2DAsync_v2 as *mut ()),
+        super::Stub(first_use::cuMemcpy3DAsync_v2 as *mut ()),
         super::Stub(first_use::cuMemcpyAsync as *mut ()),
+        super::Stub(first_use::cuMemcpyBatchAsync_v2 as *mut ()),
+        super::Stub(first_use::cuMemcpyBatchAsync as *mut ()),
         super::Stub(first_use::cuMemcpyDtoDAsync_v2 as *mut ()),
         super::Stub(first_use::cuMemcpyDtoD_v2 as *mut ()),
         super::Stub(first_use::cuMemcpyDtoHAsync_v2 as *mut ()),
@@ -222,6 +260,24 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(first_use::cuMemsetD8_v2 as *mut ()),
         super::Stub(first_use::cuPointerGetAttribute as *mut ()),
         super::Stub(first_use::cuPointerGetAttributes as *mut ()),
+        super::Stub(first_use::cuIpcGetEventHandle as *mut ()),
+        super::Stub(first_use::cuIpcOpenEventHandle as *mut ()),
+        super::Stub(first_use::cuMemPoolExportPointer as *mut ()),
+        super::Stub(first_use::cuMemPoolExportToShareableHandle as *mut ()),
+        super::Stub(first_use::cuMemPoolImportFromShareableHandle as *mut ()),
+        super::Stub(first_use::cuMemPoolImportPointer as *mut ()),
+        super::Stub(first_use::cuMemAdvise_v2 as *mut ()),
+        super::Stub(first_use::cuMemAdvise as *mut ()),
+        super::Stub(first_use::cuMemAllocManaged as *mut ()),
+        super::Stub(first_use::cuMemDiscardAndPrefetchBatchAsync as *mut ()),
+        super::Stub(first_use::cuMemDiscardBatchAsync as *mut ()),
+        super::Stub(first_use::cuMemPrefetchAsync_v2 as *mut ()),
+        super::Stub(first_use::cuMemPrefetchAsync as *mut ()),
+        super::Stub(first_use::cuMemPrefetchBatchAsync as *mut ()),
+        super::Stub(first_use::cuMemRangeGetAttribute as *mut ()),
+        super::Stub(first_use::cuDeviceCanAccessPeer as *mut ()),
+        super::Stub(first_use::cuMemPoolGetAccess as *mut ()),
+        super::Stub(first_use::cuMemPoolSetAccess as *mut ()),
         super::Stub(first_use::cuMemAllocHost_v2 as *mut ()),
         super::Stub(first_use::cuMemFreeHost as *mut ()),
         super::Stub(first_use::cuMemHostAlloc as *mut ()),
@@ -233,11 +289,23 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(first_use::cuMemAllocAsync as *mut ()),
         super::Stub(first_use::cuMemAllocFromPoolAsync as *mut ()),
         super::Stub(first_use::cuMemFreeAsync as *mut ()),
+        super::Stub(first_use::cuMemGetMemPool as *mut ()),
         super::Stub(first_use::cuMemPoolCreate as *mut ()),
         super::Stub(first_use::cuMemPoolDestroy as *mut ()),
         super::Stub(first_use::cuMemPoolGetAttribute as *mut ()),
         super::Stub(first_use::cuMemPoolSetAttribute as *mut ()),
         super::Stub(first_use::cuMemPoolTrimTo as *mut ()),
+        super::Stub(first_use::cuMemAddressFree as *mut ()),
+        super::Stub(first_use::cuMemAddressReserve as *mut ()),
+        super::Stub(first_use::cuMemCreate as *mut ()),
+        super::Stub(first_use::cuMemExportToShareableHandle as *mut ()),
+        super::Stub(first_use::cuMemGetAccess as *mut ()),
+        super::Stub(first_use::cuMemGetAllocationGranularity as *mut ()),
+        super::Stub(first_use::cuMemImportFromShareableHandle as *mut ()),
+        super::Stub(first_use::cuMemMap as *mut ()),
+        super::Stub(first_use::cuMemRelease as *mut ()),
+        super::Stub(first_use::cuMemSetAccess as *mut ()),
+        super::Stub(first_use::cuMemUnmap as *mut ()),
         super::Stub(first_use::cuFuncGetAttribute as *mut ()),
         super::Stub(first_use::cuFuncSetAttribute as *mut ()),
         super::Stub(first_use::cuKernelGetAttribute as *mut ()),
@@ -332,7 +400,11 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(through::cuMemFree_v2 as *mut ()),
         super::Stub(through::cuMemGetAddressRange_v2 as *mut ()),
         super::Stub(through::cuMemGetInfo_v2 as *mut ()),
+        super::Stub(through::cuMemcpy2DAsync_v2 as *mut ()),
+        super::Stub(through::cuMemcpy3DAsync_v2 as *mut ()),
         super::Stub(through::cuMemcpyAsync as *mut ()),
+        super::Stub(through::cuMemcpyBatchAsync_v2 as *mut ()),
+        super::Stub(through::cuMemcpyBatchAsync as *mut ()),
         super::Stub(through::cuMemcpyDtoDAsync_v2 as *mut ()),
         super::Stub(through::cuMemcpyDtoD_v2 as *mut ()),
         super::Stub(through::cuMemcpyDtoHAsync_v2 as *mut ()),
@@ -347,6 +419,24 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(through::cuMemsetD8_v2 as *mut ()),
         super::Stub(through::cuPointerGetAttribute as *mut ()),
         super::Stub(through::cuPointerGetAttributes as *mut ()),
+        super::Stub(through::cuIpcGetEventHandle as *mut ()),
+        super::Stub(through::cuIpcOpenEventHandle as *mut ()),
+        super::Stub(through::cuMemPoolExportPointer as *mut ()),
+        super::Stub(through::cuMemPoolExportToShareableHandle as *mut ()),
+        super::Stub(through::cuMemPoolImportFromShareableHandle as *mut ()),
+        super::Stub(through::cuMemPoolImportPointer as *mut ()),
+        super::Stub(through::cuMemAdvise_v2 as *mut ()),
+        super::Stub(through::cuMemAdvise as *mut ()),
+        super::Stub(through::cuMemAllocManaged as *mut ()),
+        super::Stub(through::cuMemDiscardAndPrefetchBatchAsync as *mut ()),
+        super::Stub(through::cuMemDiscardBatchAsync as *mut ()),
+        super::Stub(through::cuMemPrefetchAsync_v2 as *mut ()),
+        super::Stub(through::cuMemPrefetchAsync as *mut ()),
+        super::Stub(through::cuMemPrefetchBatchAsync as *mut ()),
+        super::Stub(through::cuMemRangeGetAttribute as *mut ()),
+        super::Stub(through::cuDeviceCanAccessPeer as *mut ()),
+        super::Stub(through::cuMemPoolGetAccess as *mut ()),
+        super::Stub(through::cuMemPoolSetAccess as *mut ()),
         super::Stub(through::cuMemAllocHost_v2 as *mut ()),
         super::Stub(through::cuMemFreeHost as *mut ()),
         super::Stub(through::cuMemHostAlloc as *mut ()),
@@ -358,11 +448,23 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(through::cuMemAllocAsync as *mut ()),
         super::Stub(through::cuMemAllocFromPoolAsync as *mut ()),
         super::Stub(through::cuMemFreeAsync as *mut ()),
+        super::Stub(through::cuMemGetMemPool as *mut ()),
         super::Stub(through::cuMemPoolCreate as *mut ()),
         super::Stub(through::cuMemPoolDestroy as *mut ()),
         super::Stub(through::cuMemPoolGetAttribute as *mut ()),
         super::Stub(through::cuMemPoolSetAttribute as *mut ()),
         super::Stub(through::cuMemPoolTrimTo as *mut ()),
+        super::Stub(through::cuMemAddressFree as *mut ()),
+        super::Stub(through::cuMemAddressReserve as *mut ()),
+        super::Stub(through::cuMemCreate as *mut ()),
+        super::Stub(through::cuMemExportToShareableHandle as *mut ()),
+        super::Stub(through::cuMemGetAccess as *mut ()),
+        super::Stub(through::cuMemGetAllocationGranularity as *mut ()),
+        super::Stub(through::cuMemImportFromShareableHandle as *mut ()),
+        super::Stub(through::cuMemMap as *mut ()),
+        super::Stub(through::cuMemRelease as *mut ()),
+        super::Stub(through::cuMemSetAccess as *mut ()),
+        super::Stub(through::cuMemUnmap as *mut ()),
         super::Stub(through::cuFuncGetAttribute as *mut ()),
         super::Stub(through::cuFuncSetAttribute as *mut ()),
         super::Stub(through::cuKernelGetAttribute as *mut ()),
@@ -396,6 +498,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxCreate",
         since: 3020,
         family: "context",
+        parameters: &["*mut CUcontext", "::std::os::raw::c_uint", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -403,6 +506,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxDestroy",
         since: 4000,
         family: "context",
+        parameters: &["CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -410,6 +514,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetApiVersion",
         since: 3020,
         family: "context",
+        parameters: &["CUcontext", "*mut::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -417,6 +522,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetCurrent",
         since: 4000,
         family: "context",
+        parameters: &["*mut CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -424,6 +530,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetDevice",
         since: 2000,
         family: "context",
+        parameters: &["*mut CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -431,14 +538,23 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetFlags",
         since: 7000,
         family: "context",
+        parameters: &["*mut::std::os::raw::c_uint"],
     },
-    CallInfo { library: Library::Driver, name: "cuCtxGetId", symbol: "cuCtxGetId", since: 12000, family: "context" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuCtxGetId",
+        symbol: "cuCtxGetId",
+        since: 12000,
+        family: "context",
+        parameters: &["CUcontext", "*mut::std::os::raw::c_ulonglong"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuCtxGetLimit",
         symbol: "cuCtxGetLimit",
         since: 3010,
         family: "context",
+        parameters: &["*mut usize", "CUlimit"],
     },
     CallInfo {
         library: Library::Driver,
@@ -446,6 +562,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxGetStreamPriorityRange",
         since: 5050,
         family: "context",
+        parameters: &["*mut::std::os::raw::c_int", "*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -453,6 +570,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxSetCurrent",
         since: 4000,
         family: "context",
+        parameters: &["CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -460,6 +578,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxSetLimit",
         since: 3010,
         family: "context",
+        parameters: &["CUlimit", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -467,6 +586,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuCtxSynchronize",
         since: 2000,
         family: "context",
+        parameters: &[],
     },
     CallInfo {
         library: Library::Driver,
@@ -474,6 +594,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDevicePrimaryCtxGetState",
         since: 7000,
         family: "context",
+        parameters: &["CUdevice", "*mut::std::os::raw::c_uint", "*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -481,6 +602,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDevicePrimaryCtxRelease",
         since: 11000,
         family: "context",
+        parameters: &["CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -488,14 +610,23 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDevicePrimaryCtxRetain",
         since: 7000,
         family: "context",
+        parameters: &["*mut CUcontext", "CUdevice"],
     },
-    CallInfo { library: Library::Driver, name: "cuDeviceGet", symbol: "cuDeviceGet", since: 2000, family: "device" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuDeviceGet",
+        symbol: "cuDeviceGet",
+        since: 2000,
+        family: "device",
+        parameters: &["*mut CUdevice", "::std::os::raw::c_int"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuDeviceGetAttribute",
         symbol: "cuDeviceGetAttribute",
         since: 2000,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_int", "CUdevice_attribute", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -503,6 +634,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetCount",
         since: 2000,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -510,6 +642,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetName",
         since: 2000,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_char", "::std::os::raw::c_int", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -517,6 +650,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetPCIBusId",
         since: 4010,
         family: "device",
+        parameters: &["*mut::std::os::raw::c_char", "::std::os::raw::c_int", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -524,6 +658,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetUuid",
         since: 11040,
         family: "device",
+        parameters: &["*mut CUuuid", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -531,6 +666,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceTotalMem",
         since: 3020,
         family: "device",
+        parameters: &["*mut usize", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -538,6 +674,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDriverGetVersion",
         since: 2020,
         family: "driver",
+        parameters: &["*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -545,6 +682,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGetErrorName",
         since: 6000,
         family: "driver",
+        parameters: &["CUresult", "*mut *const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Driver,
@@ -552,22 +690,39 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGetErrorString",
         since: 6000,
         family: "driver",
+        parameters: &["CUresult", "*mut *const::std::os::raw::c_char"],
     },
-    CallInfo { library: Library::Driver, name: "cuInit", symbol: "cuInit", since: 2000, family: "driver" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuInit",
+        symbol: "cuInit",
+        since: 2000,
+        family: "driver",
+        parameters: &["::std::os::raw::c_uint"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuThreadExchangeStreamCaptureMode",
         symbol: "cuThreadExchangeStreamCaptureMode",
         since: 10010,
         family: "driver",
+        parameters: &["*mut CUstreamCaptureMode"],
     },
-    CallInfo { library: Library::Driver, name: "cuEventCreate", symbol: "cuEventCreate", since: 2000, family: "event" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuEventCreate",
+        symbol: "cuEventCreate",
+        since: 2000,
+        family: "event",
+        parameters: &["*mut CUevent", "::std::os::raw::c_uint"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuEventDestroy_v2",
         symbol: "cuEventDestroy",
         since: 4000,
         family: "event",
+        parameters: &["CUevent"],
     },
     CallInfo {
         library: Library::Driver,
@@ -575,6 +730,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuEventElapsedTime",
         since: 12080,
         family: "event",
+        parameters: &["*mut f32", "CUevent", "CUevent"],
     },
     CallInfo {
         library: Library::Driver,
@@ -582,15 +738,31 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuEventElapsedTime",
         since: 2000,
         family: "event",
+        parameters: &["*mut f32", "CUevent", "CUevent"],
     },
-    CallInfo { library: Library::Driver, name: "cuEventQuery", symbol: "cuEventQuery", since: 2000, family: "event" },
-    CallInfo { library: Library::Driver, name: "cuEventRecord", symbol: "cuEventRecord", since: 2000, family: "event" },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuEventQuery",
+        symbol: "cuEventQuery",
+        since: 2000,
+        family: "event",
+        parameters: &["CUevent"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuEventRecord",
+        symbol: "cuEventRecord",
+        since: 2000,
+        family: "event",
+        parameters: &["CUevent", "CUstream"],
+    },
     CallInfo {
         library: Library::Driver,
         name: "cuEventSynchronize",
         symbol: "cuEventSynchronize",
         since: 2000,
         family: "event",
+        parameters: &["CUevent"],
     },
     CallInfo {
         library: Library::Driver,
@@ -598,6 +770,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamBeginCaptureToGraph",
         since: 12030,
         family: "graph/builder",
+        parameters: &[
+            "CUstream",
+            "CUgraph",
+            "*const CUgraphNode",
+            "*const CUgraphEdgeData",
+            "usize",
+            "CUstreamCaptureMode",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -605,6 +785,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamBeginCapture",
         since: 10010,
         family: "graph/builder",
+        parameters: &["CUstream", "CUstreamCaptureMode"],
     },
     CallInfo {
         library: Library::Driver,
@@ -612,6 +793,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamEndCapture",
         since: 10000,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -619,6 +801,15 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetCaptureInfo",
         since: 12030,
         family: "graph/builder",
+        parameters: &[
+            "CUstream",
+            "*mut CUstreamCaptureStatus",
+            "*mut cuuint64_t",
+            "*mut CUgraph",
+            "*mut *const CUgraphNode",
+            "*mut *const CUgraphEdgeData",
+            "*mut usize",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -626,6 +817,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetCaptureInfo",
         since: 11030,
         family: "graph/builder",
+        parameters: &[
+            "CUstream",
+            "*mut CUstreamCaptureStatus",
+            "*mut cuuint64_t",
+            "*mut CUgraph",
+            "*mut *const CUgraphNode",
+            "*mut usize",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -633,6 +832,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamIsCapturing",
         since: 10000,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUstreamCaptureStatus"],
     },
     CallInfo {
         library: Library::Driver,
@@ -640,6 +840,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamUpdateCaptureDependencies",
         since: 12030,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUgraphNode", "*const CUgraphEdgeData", "usize", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -647,6 +848,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamUpdateCaptureDependencies",
         since: 11030,
         family: "graph/builder",
+        parameters: &["CUstream", "*mut CUgraphNode", "usize", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -654,6 +856,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphDebugDotPrint",
         since: 11030,
         family: "graph/definition",
+        parameters: &["CUgraph", "*const::std::os::raw::c_char", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -661,6 +864,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphDestroy",
         since: 10000,
         family: "graph/definition",
+        parameters: &["CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -668,6 +872,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphGetEdges",
         since: 12030,
         family: "graph/definition",
+        parameters: &["CUgraph", "*mut CUgraphNode", "*mut CUgraphNode", "*mut CUgraphEdgeData", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -675,6 +880,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphGetEdges",
         since: 10000,
         family: "graph/definition",
+        parameters: &["CUgraph", "*mut CUgraphNode", "*mut CUgraphNode", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -682,6 +888,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphExecDestroy",
         since: 10000,
         family: "graph/exec",
+        parameters: &["CUgraphExec"],
     },
     CallInfo {
         library: Library::Driver,
@@ -689,6 +896,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphExecUpdate",
         since: 12000,
         family: "graph/exec",
+        parameters: &["CUgraphExec", "CUgraph", "*mut CUgraphExecUpdateResultInfo"],
     },
     CallInfo {
         library: Library::Driver,
@@ -696,6 +904,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphInstantiateWithParams",
         since: 12000,
         family: "graph/exec",
+        parameters: &["*mut CUgraphExec", "CUgraph", "*mut CUDA_GRAPH_INSTANTIATE_PARAMS"],
     },
     CallInfo {
         library: Library::Driver,
@@ -703,6 +912,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphLaunch",
         since: 10000,
         family: "graph/exec",
+        parameters: &["CUgraphExec", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -710,6 +920,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphUpload",
         since: 11010,
         family: "graph/exec",
+        parameters: &["CUgraphExec", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -717,6 +928,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphAddChildGraphNode",
         since: 10000,
         family: "graph/node",
+        parameters: &["*mut CUgraphNode", "CUgraph", "*const CUgraphNode", "usize", "CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -724,6 +936,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphAddNode",
         since: 12030,
         family: "graph/node",
+        parameters: &[
+            "*mut CUgraphNode",
+            "CUgraph",
+            "*const CUgraphNode",
+            "*const CUgraphEdgeData",
+            "usize",
+            "*mut CUgraphNodeParams",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -731,6 +951,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphChildGraphNodeGetGraph",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUgraph"],
     },
     CallInfo {
         library: Library::Driver,
@@ -738,6 +959,13 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphConditionalHandleCreate",
         since: 12030,
         family: "graph/node",
+        parameters: &[
+            "*mut CUgraphConditionalHandle",
+            "CUgraph",
+            "CUcontext",
+            "::std::os::raw::c_uint",
+            "::std::os::raw::c_uint",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -745,6 +973,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphGetNodes",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraph", "*mut CUgraphNode", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -752,6 +981,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphKernelNodeGetParams",
         since: 12000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUDA_KERNEL_NODE_PARAMS"],
     },
     CallInfo {
         library: Library::Driver,
@@ -759,6 +989,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphMemsetNodeGetParams",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUDA_MEMSET_NODE_PARAMS"],
     },
     CallInfo {
         library: Library::Driver,
@@ -766,6 +997,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuGraphNodeGetType",
         since: 10000,
         family: "graph/node",
+        parameters: &["CUgraphNode", "*mut CUgraphNodeType"],
     },
     CallInfo {
         library: Library::Driver,
@@ -773,6 +1005,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLaunchHostFunc",
         since: 10000,
         family: "launch",
+        parameters: &["CUstream", "CUhostFn", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -780,6 +1013,12 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLaunchKernelEx",
         since: 11060,
         family: "launch",
+        parameters: &[
+            "*const CUlaunchConfig",
+            "CUfunction",
+            "*mut *mut::std::os::raw::c_void",
+            "*mut *mut::std::os::raw::c_void",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -787,6 +1026,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuOccupancyAvailableDynamicSMemPerBlock",
         since: 10020,
         family: "launch",
+        parameters: &["*mut usize", "CUfunction", "::std::os::raw::c_int", "::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -794,6 +1034,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuOccupancyMaxActiveBlocksPerMultiprocessor",
         since: 6050,
         family: "launch",
+        parameters: &["*mut::std::os::raw::c_int", "CUfunction", "::std::os::raw::c_int", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -801,6 +1042,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuOccupancyMaxPotentialBlockSize",
         since: 6050,
         family: "launch",
+        parameters: &[
+            "*mut::std::os::raw::c_int",
+            "*mut::std::os::raw::c_int",
+            "CUfunction",
+            "CUoccupancyB2DSize",
+            "usize",
+            "::std::os::raw::c_int",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -808,6 +1057,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAlloc",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -815,6 +1065,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemFree",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -822,6 +1073,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemGetAddressRange",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut CUdeviceptr", "*mut usize", "CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -829,6 +1081,23 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemGetInfo",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut usize", "*mut usize"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemcpy2DAsync_v2",
+        symbol: "cuMemcpy2DAsync",
+        since: 3020,
+        family: "memory/buffer",
+        parameters: &["*const CUDA_MEMCPY2D", "CUstream"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemcpy3DAsync_v2",
+        symbol: "cuMemcpy3DAsync",
+        since: 3020,
+        family: "memory/buffer",
+        parameters: &["*const CUDA_MEMCPY3D", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -836,6 +1105,42 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyAsync",
         since: 4000,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "CUdeviceptr", "usize", "CUstream"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemcpyBatchAsync_v2",
+        symbol: "cuMemcpyBatchAsync",
+        since: 13000,
+        family: "memory/buffer",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemcpyAttributes",
+            "*mut usize",
+            "usize",
+            "CUstream",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemcpyBatchAsync",
+        symbol: "cuMemcpyBatchAsync",
+        since: 12080,
+        family: "memory/buffer",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemcpyAttributes",
+            "*mut usize",
+            "usize",
+            "*mut usize",
+            "CUstream",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -843,6 +1148,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoDAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "CUdeviceptr", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -850,6 +1156,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoD",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -857,6 +1164,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoHAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut::std::os::raw::c_void", "CUdeviceptr", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -864,6 +1172,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyDtoH",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["*mut::std::os::raw::c_void", "CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -871,6 +1180,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyHtoDAsync",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "*const::std::os::raw::c_void", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -878,6 +1188,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemcpyHtoD",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "*const::std::os::raw::c_void", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -885,6 +1196,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD16Async",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_ushort", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -892,6 +1204,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD16",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_ushort", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -899,6 +1212,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD32Async",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uint", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -906,6 +1220,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD32",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uint", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -913,6 +1228,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD8Async",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uchar", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -920,6 +1236,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemsetD8",
         since: 3020,
         family: "memory/buffer",
+        parameters: &["CUdeviceptr", "::std::os::raw::c_uchar", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -927,6 +1244,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuPointerGetAttribute",
         since: 4000,
         family: "memory/buffer",
+        parameters: &["*mut::std::os::raw::c_void", "CUpointer_attribute", "CUdeviceptr"],
     },
     CallInfo {
         library: Library::Driver,
@@ -934,6 +1252,184 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuPointerGetAttributes",
         since: 7000,
         family: "memory/buffer",
+        parameters: &[
+            "::std::os::raw::c_uint",
+            "*mut CUpointer_attribute",
+            "*mut *mut::std::os::raw::c_void",
+            "CUdeviceptr",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuIpcGetEventHandle",
+        symbol: "cuIpcGetEventHandle",
+        since: 4010,
+        family: "memory/ipc",
+        parameters: &["*mut CUipcEventHandle", "CUevent"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuIpcOpenEventHandle",
+        symbol: "cuIpcOpenEventHandle",
+        since: 4010,
+        family: "memory/ipc",
+        parameters: &["*mut CUevent", "CUipcEventHandle"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPoolExportPointer",
+        symbol: "cuMemPoolExportPointer",
+        since: 11020,
+        family: "memory/ipc",
+        parameters: &["*mut CUmemPoolPtrExportData", "CUdeviceptr"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPoolExportToShareableHandle",
+        symbol: "cuMemPoolExportToShareableHandle",
+        since: 11020,
+        family: "memory/ipc",
+        parameters: &[
+            "*mut::std::os::raw::c_void",
+            "CUmemoryPool",
+            "CUmemAllocationHandleType",
+            "::std::os::raw::c_ulonglong",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPoolImportFromShareableHandle",
+        symbol: "cuMemPoolImportFromShareableHandle",
+        since: 11020,
+        family: "memory/ipc",
+        parameters: &[
+            "*mut CUmemoryPool",
+            "*mut::std::os::raw::c_void",
+            "CUmemAllocationHandleType",
+            "::std::os::raw::c_ulonglong",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPoolImportPointer",
+        symbol: "cuMemPoolImportPointer",
+        since: 11020,
+        family: "memory/ipc",
+        parameters: &["*mut CUdeviceptr", "CUmemoryPool", "*mut CUmemPoolPtrExportData"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemAdvise_v2",
+        symbol: "cuMemAdvise",
+        since: 12020,
+        family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUmem_advise", "CUmemLocation"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemAdvise",
+        symbol: "cuMemAdvise",
+        since: 8000,
+        family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUmem_advise", "CUdevice"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemAllocManaged",
+        symbol: "cuMemAllocManaged",
+        since: 6000,
+        family: "memory/managed",
+        parameters: &["*mut CUdeviceptr", "usize", "::std::os::raw::c_uint"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemDiscardAndPrefetchBatchAsync",
+        symbol: "cuMemDiscardAndPrefetchBatchAsync",
+        since: 13000,
+        family: "memory/managed",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemLocation",
+            "*mut usize",
+            "usize",
+            "::std::os::raw::c_ulonglong",
+            "CUstream",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemDiscardBatchAsync",
+        symbol: "cuMemDiscardBatchAsync",
+        since: 13000,
+        family: "memory/managed",
+        parameters: &["*mut CUdeviceptr", "*mut usize", "usize", "::std::os::raw::c_ulonglong", "CUstream"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPrefetchAsync_v2",
+        symbol: "cuMemPrefetchAsync",
+        since: 12020,
+        family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUmemLocation", "::std::os::raw::c_uint", "CUstream"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPrefetchAsync",
+        symbol: "cuMemPrefetchAsync",
+        since: 8000,
+        family: "memory/managed",
+        parameters: &["CUdeviceptr", "usize", "CUdevice", "CUstream"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPrefetchBatchAsync",
+        symbol: "cuMemPrefetchBatchAsync",
+        since: 13000,
+        family: "memory/managed",
+        parameters: &[
+            "*mut CUdeviceptr",
+            "*mut usize",
+            "usize",
+            "*mut CUmemLocation",
+            "*mut usize",
+            "usize",
+            "::std::os::raw::c_ulonglong",
+            "CUstream",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemRangeGetAttribute",
+        symbol: "cuMemRangeGetAttribute",
+        since: 8000,
+        family: "memory/managed",
+        parameters: &["*mut::std::os::raw::c_void", "usize", "CUmem_range_attribute", "CUdeviceptr", "usize"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuDeviceCanAccessPeer",
+        symbol: "cuDeviceCanAccessPeer",
+        since: 4000,
+        family: "memory/peer",
+        parameters: &["*mut::std::os::raw::c_int", "CUdevice", "CUdevice"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPoolGetAccess",
+        symbol: "cuMemPoolGetAccess",
+        since: 11020,
+        family: "memory/peer",
+        parameters: &["*mut CUmemAccess_flags", "CUmemoryPool", "*mut CUmemLocation"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemPoolSetAccess",
+        symbol: "cuMemPoolSetAccess",
+        since: 11020,
+        family: "memory/peer",
+        parameters: &["CUmemoryPool", "*const CUmemAccessDesc", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -941,6 +1437,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAllocHost",
         since: 3020,
         family: "memory/pinned",
+        parameters: &["*mut *mut::std::os::raw::c_void", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -948,6 +1445,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemFreeHost",
         since: 2000,
         family: "memory/pinned",
+        parameters: &["*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -955,6 +1453,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemHostAlloc",
         since: 2020,
         family: "memory/pinned",
+        parameters: &["*mut *mut::std::os::raw::c_void", "usize", "::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -962,6 +1461,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetDefaultMemPool",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -969,6 +1469,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetGraphMemAttribute",
         since: 11040,
         family: "memory/pool",
+        parameters: &["CUdevice", "CUgraphMem_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -976,6 +1477,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGetMemPool",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -983,6 +1485,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceGraphMemTrim",
         since: 11040,
         family: "memory/pool",
+        parameters: &["CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -990,6 +1493,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuDeviceSetGraphMemAttribute",
         since: 11040,
         family: "memory/pool",
+        parameters: &["CUdevice", "CUgraphMem_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -997,6 +1501,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAllocAsync",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUdeviceptr", "usize", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1004,6 +1509,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemAllocFromPoolAsync",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUdeviceptr", "usize", "CUmemoryPool", "CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1011,6 +1517,15 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemFreeAsync",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUdeviceptr", "CUstream"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemGetMemPool",
+        symbol: "cuMemGetMemPool",
+        since: 13000,
+        family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "*mut CUmemLocation", "CUmemAllocationType"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1018,6 +1533,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolCreate",
         since: 11020,
         family: "memory/pool",
+        parameters: &["*mut CUmemoryPool", "*const CUmemPoolProps"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1025,6 +1541,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolDestroy",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1032,6 +1549,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolGetAttribute",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool", "CUmemPool_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1039,6 +1557,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolSetAttribute",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool", "CUmemPool_attribute", "*mut::std::os::raw::c_void"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1046,6 +1565,105 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuMemPoolTrimTo",
         since: 11020,
         family: "memory/pool",
+        parameters: &["CUmemoryPool", "usize"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemAddressFree",
+        symbol: "cuMemAddressFree",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemAddressReserve",
+        symbol: "cuMemAddressReserve",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["*mut CUdeviceptr", "usize", "usize", "CUdeviceptr", "::std::os::raw::c_ulonglong"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemCreate",
+        symbol: "cuMemCreate",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &[
+            "*mut CUmemGenericAllocationHandle",
+            "usize",
+            "*const CUmemAllocationProp",
+            "::std::os::raw::c_ulonglong",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemExportToShareableHandle",
+        symbol: "cuMemExportToShareableHandle",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &[
+            "*mut::std::os::raw::c_void",
+            "CUmemGenericAllocationHandle",
+            "CUmemAllocationHandleType",
+            "::std::os::raw::c_ulonglong",
+        ],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemGetAccess",
+        symbol: "cuMemGetAccess",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["*mut::std::os::raw::c_ulonglong", "*const CUmemLocation", "CUdeviceptr"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemGetAllocationGranularity",
+        symbol: "cuMemGetAllocationGranularity",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["*mut usize", "*const CUmemAllocationProp", "CUmemAllocationGranularity_flags"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemImportFromShareableHandle",
+        symbol: "cuMemImportFromShareableHandle",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["*mut CUmemGenericAllocationHandle", "*mut::std::os::raw::c_void", "CUmemAllocationHandleType"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemMap",
+        symbol: "cuMemMap",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize", "usize", "CUmemGenericAllocationHandle", "::std::os::raw::c_ulonglong"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemRelease",
+        symbol: "cuMemRelease",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["CUmemGenericAllocationHandle"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemSetAccess",
+        symbol: "cuMemSetAccess",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize", "*const CUmemAccessDesc", "usize"],
+    },
+    CallInfo {
+        library: Library::Driver,
+        name: "cuMemUnmap",
+        symbol: "cuMemUnmap",
+        since: 10020,
+        family: "memory/virtual",
+        parameters: &["CUdeviceptr", "usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1053,6 +1671,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuFuncGetAttribute",
         since: 2020,
         family: "module",
+        parameters: &["*mut::std::os::raw::c_int", "CUfunction_attribute", "CUfunction"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1060,6 +1679,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuFuncSetAttribute",
         since: 9000,
         family: "module",
+        parameters: &["CUfunction", "CUfunction_attribute", "::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1067,6 +1687,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetAttribute",
         since: 12000,
         family: "module",
+        parameters: &["*mut::std::os::raw::c_int", "CUfunction_attribute", "CUkernel", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1074,6 +1695,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetFunction",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUfunction", "CUkernel"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1081,6 +1703,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetLibrary",
         since: 12050,
         family: "module",
+        parameters: &["*mut CUlibrary", "CUkernel"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1088,6 +1711,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetName",
         since: 12030,
         family: "module",
+        parameters: &["*mut *const::std::os::raw::c_char", "CUkernel"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1095,6 +1719,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelGetParamInfo",
         since: 12040,
         family: "module",
+        parameters: &["CUkernel", "usize", "*mut usize", "*mut usize"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1102,6 +1727,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuKernelSetAttribute",
         since: 12000,
         family: "module",
+        parameters: &["CUfunction_attribute", "::std::os::raw::c_int", "CUkernel", "CUdevice"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1109,6 +1735,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryEnumerateKernels",
         since: 12040,
         family: "module",
+        parameters: &["*mut CUkernel", "::std::os::raw::c_uint", "CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1116,6 +1743,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetGlobal",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUdeviceptr", "*mut usize", "CUlibrary", "*const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1123,6 +1751,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetKernel",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUkernel", "CUlibrary", "*const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1130,6 +1759,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetKernelCount",
         since: 12040,
         family: "module",
+        parameters: &["*mut::std::os::raw::c_uint", "CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1137,6 +1767,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryGetModule",
         since: 12000,
         family: "module",
+        parameters: &["*mut CUmodule", "CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1144,6 +1775,16 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryLoadData",
         since: 12000,
         family: "module",
+        parameters: &[
+            "*mut CUlibrary",
+            "*const::std::os::raw::c_void",
+            "*mut CUjit_option",
+            "*mut *mut::std::os::raw::c_void",
+            "::std::os::raw::c_uint",
+            "*mut CUlibraryOption",
+            "*mut *mut::std::os::raw::c_void",
+            "::std::os::raw::c_uint",
+        ],
     },
     CallInfo {
         library: Library::Driver,
@@ -1151,6 +1792,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuLibraryUnload",
         since: 12000,
         family: "module",
+        parameters: &["CUlibrary"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1158,6 +1800,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamCreateWithPriority",
         since: 5050,
         family: "stream",
+        parameters: &["*mut CUstream", "::std::os::raw::c_uint", "::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1165,6 +1808,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamDestroy",
         since: 4000,
         family: "stream",
+        parameters: &["CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1172,6 +1816,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetCtx",
         since: 9020,
         family: "stream",
+        parameters: &["CUstream", "*mut CUcontext"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1179,6 +1824,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetFlags",
         since: 5050,
         family: "stream",
+        parameters: &["CUstream", "*mut::std::os::raw::c_uint"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1186,6 +1832,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetId",
         since: 12000,
         family: "stream",
+        parameters: &["CUstream", "*mut::std::os::raw::c_ulonglong"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1193,6 +1840,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamGetPriority",
         since: 5050,
         family: "stream",
+        parameters: &["CUstream", "*mut::std::os::raw::c_int"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1200,6 +1848,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamQuery",
         since: 2000,
         family: "stream",
+        parameters: &["CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1207,6 +1856,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamSynchronize",
         since: 2000,
         family: "stream",
+        parameters: &["CUstream"],
     },
     CallInfo {
         library: Library::Driver,
@@ -1214,6 +1864,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "cuStreamWaitEvent",
         since: 3020,
         family: "stream",
+        parameters: &["CUstream", "CUevent", "::std::os::raw::c_uint"],
     },
 ];
 /// Where each call stands in the table.
@@ -1355,116 +2006,184 @@ pub mod at {
     pub const cuMemGetAddressRange_v2: usize = 66;
     /// `cuMemGetInfo_v2`
     pub const cuMemGetInfo_v2: usize = 67;
+    /// `cuMemcpy2DAsync_v2`
+    pub const cuMemcpy2DAsync_v2: usize = 68;
+    /// `cuMemcpy3DAsync_v2`
+    pub const cuMemcpy3DAsync_v2: usize = 69;
     /// `cuMemcpyAsync`
-    pub const cuMemcpyAsync: usize = 68;
+    pub const cuMemcpyAsync: usize = 70;
+    /// `cuMemcpyBatchAsync_v2`
+    pub const cuMemcpyBatchAsync_v2: usize = 71;
+    /// `cuMemcpyBatchAsync`
+    pub const cuMemcpyBatchAsync: usize = 72;
     /// `cuMemcpyDtoDAsync_v2`
-    pub const cuMemcpyDtoDAsync_v2: usize = 69;
+    pub const cuMemcpyDtoDAsync_v2: usize = 73;
     /// `cuMemcpyDtoD_v2`
-    pub const cuMemcpyDtoD_v2: usize = 70;
+    pub const cuMemcpyDtoD_v2: usize = 74;
     /// `cuMemcpyDtoHAsync_v2`
-    pub const cuMemcpyDtoHAsync_v2: usize = 71;
+    pub const cuMemcpyDtoHAsync_v2: usize = 75;
     /// `cuMemcpyDtoH_v2`
-    pub const cuMemcpyDtoH_v2: usize = 72;
+    pub const cuMemcpyDtoH_v2: usize = 76;
     /// `cuMemcpyHtoDAsync_v2`
-    pub const cuMemcpyHtoDAsync_v2: usize = 73;
+    pub const cuMemcpyHtoDAsync_v2: usize = 77;
     /// `cuMemcpyHtoD_v2`
-    pub const cuMemcpyHtoD_v2: usize = 74;
+    pub const cuMemcpyHtoD_v2: usize = 78;
     /// `cuMemsetD16Async`
-    pub const cuMemsetD16Async: usize = 75;
+    pub const cuMemsetD16Async: usize = 79;
     /// `cuMemsetD16_v2`
-    pub const cuMemsetD16_v2: usize = 76;
+    pub const cuMemsetD16_v2: usize = 80;
     /// `cuMemsetD32Async`
-    pub const cuMemsetD32Async: usize = 77;
+    pub const cuMemsetD32Async: usize = 81;
     /// `cuMemsetD32_v2`
-    pub const cuMemsetD32_v2: usize = 78;
+    pub const cuMemsetD32_v2: usize = 82;
     /// `cuMemsetD8Async`
-    pub const cuMemsetD8Async: usize = 79;
+    pub const cuMemsetD8Async: usize = 83;
     /// `cuMemsetD8_v2`
-    pub const cuMemsetD8_v2: usize = 80;
+    pub const cuMemsetD8_v2: usize = 84;
     /// `cuPointerGetAttribute`
-    pub const cuPointerGetAttribute: usize = 81;
+    pub const cuPointerGetAttribute: usize = 85;
     /// `cuPointerGetAttributes`
-    pub const cuPointerGetAttributes: usize = 82;
+    pub const cuPointerGetAttributes: usize = 86;
+    /// `cuIpcGetEventHandle`
+    pub const cuIpcGetEventHandle: usize = 87;
+    /// `cuIpcOpenEventHandle`
+    pub const cuIpcOpenEventHandle: usize = 88;
+    /// `cuMemPoolExportPointer`
+    pub const cuMemPoolExportPointer: usize = 89;
+    /// `cuMemPoolExportToShareableHandle`
+    pub const cuMemPoolExportToShareableHandle: usize = 90;
+    /// `cuMemPoolImportFromShareableHandle`
+    pub const cuMemPoolImportFromShareableHandle: usize = 91;
+    /// `cuMemPoolImportPointer`
+    pub const cuMemPoolImportPointer: usize = 92;
+    /// `cuMemAdvise_v2`
+    pub const cuMemAdvise_v2: usize = 93;
+    /// `cuMemAdvise`
+    pub const cuMemAdvise: usize = 94;
+    /// `cuMemAllocManaged`
+    pub const cuMemAllocManaged: usize = 95;
+    /// `cuMemDiscardAndPrefetchBatchAsync`
+    pub const cuMemDiscardAndPrefetchBatchAsync: usize = 96;
+    /// `cuMemDiscardBatchAsync`
+    pub const cuMemDiscardBatchAsync: usize = 97;
+    /// `cuMemPrefetchAsync_v2`
+    pub const cuMemPrefetchAsync_v2: usize = 98;
+    /// `cuMemPrefetchAsync`
+    pub const cuMemPrefetchAsync: usize = 99;
+    /// `cuMemPrefetchBatchAsync`
+    pub const cuMemPrefetchBatchAsync: usize = 100;
+    /// `cuMemRangeGetAttribute`
+    pub const cuMemRangeGetAttribute: usize = 101;
+    /// `cuDeviceCanAccessPeer`
+    pub const cuDeviceCanAccessPeer: usize = 102;
+    /// `cuMemPoolGetAccess`
+    pub const cuMemPoolGetAccess: usize = 103;
+    /// `cuMemPoolSetAccess`
+    pub const cuMemPoolSetAccess: usize = 104;
     /// `cuMemAllocHost_v2`
-    pub const cuMemAllocHost_v2: usize = 83;
+    pub const cuMemAllocHost_v2: usize = 105;
     /// `cuMemFreeHost`
-    pub const cuMemFreeHost: usize = 84;
+    pub const cuMemFreeHost: usize = 106;
     /// `cuMemHostAlloc`
-    pub const cuMemHostAlloc: usize = 85;
+    pub const cuMemHostAlloc: usize = 107;
     /// `cuDeviceGetDefaultMemPool`
-    pub const cuDeviceGetDefaultMemPool: usize = 86;
+    pub const cuDeviceGetDefaultMemPool: usize = 108;
     /// `cuDeviceGetGraphMemAttribute`
-    pub const cuDeviceGetGraphMemAttribute: usize = 87;
+    pub const cuDeviceGetGraphMemAttribute: usize = 109;
     /// `cuDeviceGetMemPool`
-    pub const cuDeviceGetMemPool: usize = 88;
+    pub const cuDeviceGetMemPool: usize = 110;
     /// `cuDeviceGraphMemTrim`
-    pub const cuDeviceGraphMemTrim: usize = 89;
+    pub const cuDeviceGraphMemTrim: usize = 111;
     /// `cuDeviceSetGraphMemAttribute`
-    pub const cuDeviceSetGraphMemAttribute: usize = 90;
+    pub const cuDeviceSetGraphMemAttribute: usize = 112;
     /// `cuMemAllocAsync`
-    pub const cuMemAllocAsync: usize = 91;
+    pub const cuMemAllocAsync: usize = 113;
     /// `cuMemAllocFromPoolAsync`
-    pub const cuMemAllocFromPoolAsync: usize = 92;
+    pub const cuMemAllocFromPoolAsync: usize = 114;
     /// `cuMemFreeAsync`
-    pub const cuMemFreeAsync: usize = 93;
+    pub const cuMemFreeAsync: usize = 115;
+    /// `cuMemGetMemPool`
+    pub const cuMemGetMemPool: usize = 116;
     /// `cuMemPoolCreate`
-    pub const cuMemPoolCreate: usize = 94;
+    pub const cuMemPoolCreate: usize = 117;
     /// `cuMemPoolDestroy`
-    pub const cuMemPoolDestroy: usize = 95;
+    pub const cuMemPoolDestroy: usize = 118;
     /// `cuMemPoolGetAttribute`
-    pub const cuMemPoolGetAttribute: usize = 96;
+    pub const cuMemPoolGetAttribute: usize = 119;
     /// `cuMemPoolSetAttribute`
-    pub const cuMemPoolSetAttribute: usize = 97;
+    pub const cuMemPoolSetAttribute: usize = 120;
     /// `cuMemPoolTrimTo`
-    pub const cuMemPoolTrimTo: usize = 98;
+    pub const cuMemPoolTrimTo: usize = 121;
+    /// `cuMemAddressFree`
+    pub const cuMemAddressFree: usize = 122;
+    /// `cuMemAddressReserve`
+    pub const cuMemAddressReserve: usize = 123;
+    /// `cuMemCreate`
+    pub const cuMemCreate: usize = 124;
+    /// `cuMemExportToShareableHandle`
+    pub const cuMemExportToShareableHandle: usize = 125;
+    /// `cuMemGetAccess`
+    pub const cuMemGetAccess: usize = 126;
+    /// `cuMemGetAllocationGranularity`
+    pub const cuMemGetAllocationGranularity: usize = 127;
+    /// `cuMemImportFromShareableHandle`
+    pub const cuMemImportFromShareableHandle: usize = 128;
+    /// `cuMemMap`
+    pub const cuMemMap: usize = 129;
+    /// `cuMemRelease`
+    pub const cuMemRelease: usize = 130;
+    /// `cuMemSetAccess`
+    pub const cuMemSetAccess: usize = 131;
+    /// `cuMemUnmap`
+    pub const cuMemUnmap: usize = 132;
     /// `cuFuncGetAttribute`
-    pub const cuFuncGetAttribute: usize = 99;
+    pub const cuFuncGetAttribute: usize = 133;
     /// `cuFuncSetAttribute`
-    pub const cuFuncSetAttribute: usize = 100;
+    pub const cuFuncSetAttribute: usize = 134;
     /// `cuKernelGetAttribute`
-    pub const cuKernelGetAttribute: usize = 101;
+    pub const cuKernelGetAttribute: usize = 135;
     /// `cuKernelGetFunction`
-    pub const cuKernelGetFunction: usize = 102;
+    pub const cuKernelGetFunction: usize = 136;
     /// `cuKernelGetLibrary`
-    pub const cuKernelGetLibrary: usize = 103;
+    pub const cuKernelGetLibrary: usize = 137;
     /// `cuKernelGetName`
-    pub const cuKernelGetName: usize = 104;
+    pub const cuKernelGetName: usize = 138;
     /// `cuKernelGetParamInfo`
-    pub const cuKernelGetParamInfo: usize = 105;
+    pub const cuKernelGetParamInfo: usize = 139;
     /// `cuKernelSetAttribute`
-    pub const cuKernelSetAttribute: usize = 106;
+    pub const cuKernelSetAttribute: usize = 140;
     /// `cuLibraryEnumerateKernels`
-    pub const cuLibraryEnumerateKernels: usize = 107;
+    pub const cuLibraryEnumerateKernels: usize = 141;
     /// `cuLibraryGetGlobal`
-    pub const cuLibraryGetGlobal: usize = 108;
+    pub const cuLibraryGetGlobal: usize = 142;
     /// `cuLibraryGetKernel`
-    pub const cuLibraryGetKernel: usize = 109;
+    pub const cuLibraryGetKernel: usize = 143;
     /// `cuLibraryGetKernelCount`
-    pub const cuLibraryGetKernelCount: usize = 110;
+    pub const cuLibraryGetKernelCount: usize = 144;
     /// `cuLibraryGetModule`
-    pub const cuLibraryGetModule: usize = 111;
+    pub const cuLibraryGetModule: usize = 145;
     /// `cuLibraryLoadData`
-    pub const cuLibraryLoadData: usize = 112;
+    pub const cuLibraryLoadData: usize = 146;
     /// `cuLibraryUnload`
-    pub const cuLibraryUnload: usize = 113;
+    pub const cuLibraryUnload: usize = 147;
     /// `cuStreamCreateWithPriority`
-    pub const cuStreamCreateWithPriority: usize = 114;
+    pub const cuStreamCreateWithPriority: usize = 148;
     /// `cuStreamDestroy_v2`
-    pub const cuStreamDestroy_v2: usize = 115;
+    pub const cuStreamDestroy_v2: usize = 149;
     /// `cuStreamGetCtx`
-    pub const cuStreamGetCtx: usize = 116;
+    pub const cuStreamGetCtx: usize = 150;
     /// `cuStreamGetFlags`
-    pub const cuStreamGetFlags: usize = 117;
+    pub const cuStreamGetFlags: usize = 151;
     /// `cuStreamGetId`
-    pub const cuStreamGetId: usize = 118;
+    pub const cuStreamGetId: usize = 152;
     /// `cuStreamGetPriority`
-    pub const cuStreamGetPriority: usize = 119;
+    pub const cuStreamGetPriority: usize = 153;
     /// `cuStreamQuery`
-    pub const cuStreamQuery: usize = 120;
+    pub const cuStreamQuery: usize = 154;
     /// `cuStreamSynchronize`
-    pub const cuStreamSynchronize: usize = 121;
+    pub const cuStreamSynchronize: usize = 155;
     /// `cuStreamWaitEvent`
-    pub const cuStreamWaitEvent: usize = 122;
+    pub const cuStreamWaitEvent: usize = 156;
 }
 /// What each entry points to.
 #[allow(non_camel_case_types, missing_docs)]
@@ -1606,7 +2325,30 @@ pub mod pointer {
     pub type cuMemFree_v2 = unsafe extern "C" fn(CUdeviceptr) -> CUresult;
     pub type cuMemGetAddressRange_v2 = unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
     pub type cuMemGetInfo_v2 = unsafe extern "C" fn(*mut usize, *mut usize) -> CUresult;
+    pub type cuMemcpy2DAsync_v2 = unsafe extern "C" fn(*const CUDA_MEMCPY2D, CUstream) -> CUresult;
+    pub type cuMemcpy3DAsync_v2 = unsafe extern "C" fn(*const CUDA_MEMCPY3D, CUstream) -> CUresult;
     pub type cuMemcpyAsync = unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> CUresult;
+    pub type cuMemcpyBatchAsync_v2 = unsafe extern "C" fn(
+        *mut CUdeviceptr,
+        *mut CUdeviceptr,
+        *mut usize,
+        usize,
+        *mut CUmemcpyAttributes,
+        *mut usize,
+        usize,
+        CUstream,
+    ) -> CUresult;
+    pub type cuMemcpyBatchAsync = unsafe extern "C" fn(
+        *mut CUdeviceptr,
+        *mut CUdeviceptr,
+        *mut usize,
+        usize,
+        *mut CUmemcpyAttributes,
+        *mut usize,
+        usize,
+        *mut usize,
+        CUstream,
+    ) -> CUresult;
     pub type cuMemcpyDtoDAsync_v2 = unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> CUresult;
     pub type cuMemcpyDtoD_v2 = unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize) -> CUresult;
     pub type cuMemcpyDtoHAsync_v2 =
@@ -1630,6 +2372,57 @@ pub mod pointer {
         *mut *mut ::std::os::raw::c_void,
         CUdeviceptr,
     ) -> CUresult;
+    pub type cuIpcGetEventHandle = unsafe extern "C" fn(*mut CUipcEventHandle, CUevent) -> CUresult;
+    pub type cuIpcOpenEventHandle = unsafe extern "C" fn(*mut CUevent, CUipcEventHandle) -> CUresult;
+    pub type cuMemPoolExportPointer = unsafe extern "C" fn(*mut CUmemPoolPtrExportData, CUdeviceptr) -> CUresult;
+    pub type cuMemPoolExportToShareableHandle = unsafe extern "C" fn(
+        *mut ::std::os::raw::c_void,
+        CUmemoryPool,
+        CUmemAllocationHandleType,
+        ::std::os::raw::c_ulonglong,
+    ) -> CUresult;
+    pub type cuMemPoolImportFromShareableHandle = unsafe extern "C" fn(
+        *mut CUmemoryPool,
+        *mut ::std::os::raw::c_void,
+        CUmemAllocationHandleType,
+        ::std::os::raw::c_ulonglong,
+    ) -> CUresult;
+    pub type cuMemPoolImportPointer =
+        unsafe extern "C" fn(*mut CUdeviceptr, CUmemoryPool, *mut CUmemPoolPtrExportData) -> CUresult;
+    pub type cuMemAdvise_v2 = unsafe extern "C" fn(CUdeviceptr, usize, CUmem_advise, CUmemLocation) -> CUresult;
+    pub type cuMemAdvise = unsafe extern "C" fn(CUdeviceptr, usize, CUmem_advise, CUdevice) -> CUresult;
+    pub type cuMemAllocManaged = unsafe extern "C" fn(*mut CUdeviceptr, usize, ::std::os::raw::c_uint) -> CUresult;
+    pub type cuMemDiscardAndPrefetchBatchAsync = unsafe extern "C" fn(
+        *mut CUdeviceptr,
+        *mut usize,
+        usize,
+        *mut CUmemLocation,
+        *mut usize,
+        usize,
+        ::std::os::raw::c_ulonglong,
+        CUstream,
+    ) -> CUresult;
+    pub type cuMemDiscardBatchAsync =
+        unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, ::std::os::raw::c_ulonglong, CUstream) -> CUresult;
+    pub type cuMemPrefetchAsync_v2 =
+        unsafe extern "C" fn(CUdeviceptr, usize, CUmemLocation, ::std::os::raw::c_uint, CUstream) -> CUresult;
+    pub type cuMemPrefetchAsync = unsafe extern "C" fn(CUdeviceptr, usize, CUdevice, CUstream) -> CUresult;
+    pub type cuMemPrefetchBatchAsync = unsafe extern "C" fn(
+        *mut CUdeviceptr,
+        *mut usize,
+        usize,
+        *mut CUmemLocation,
+        *mut usize,
+        usize,
+        ::std::os::raw::c_ulonglong,
+        CUstream,
+    ) -> CUresult;
+    pub type cuMemRangeGetAttribute =
+        unsafe extern "C" fn(*mut ::std::os::raw::c_void, usize, CUmem_range_attribute, CUdeviceptr, usize) -> CUresult;
+    pub type cuDeviceCanAccessPeer = unsafe extern "C" fn(*mut ::std::os::raw::c_int, CUdevice, CUdevice) -> CUresult;
+    pub type cuMemPoolGetAccess =
+        unsafe extern "C" fn(*mut CUmemAccess_flags, CUmemoryPool, *mut CUmemLocation) -> CUresult;
+    pub type cuMemPoolSetAccess = unsafe extern "C" fn(CUmemoryPool, *const CUmemAccessDesc, usize) -> CUresult;
     pub type cuMemAllocHost_v2 = unsafe extern "C" fn(*mut *mut ::std::os::raw::c_void, usize) -> CUresult;
     pub type cuMemFreeHost = unsafe extern "C" fn(*mut ::std::os::raw::c_void) -> CUresult;
     pub type cuMemHostAlloc =
@@ -1645,6 +2438,8 @@ pub mod pointer {
     pub type cuMemAllocFromPoolAsync =
         unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
     pub type cuMemFreeAsync = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
+    pub type cuMemGetMemPool =
+        unsafe extern "C" fn(*mut CUmemoryPool, *mut CUmemLocation, CUmemAllocationType) -> CUresult;
     pub type cuMemPoolCreate = unsafe extern "C" fn(*mut CUmemoryPool, *const CUmemPoolProps) -> CUresult;
     pub type cuMemPoolDestroy = unsafe extern "C" fn(CUmemoryPool) -> CUresult;
     pub type cuMemPoolGetAttribute =
@@ -1652,6 +2447,40 @@ pub mod pointer {
     pub type cuMemPoolSetAttribute =
         unsafe extern "C" fn(CUmemoryPool, CUmemPool_attribute, *mut ::std::os::raw::c_void) -> CUresult;
     pub type cuMemPoolTrimTo = unsafe extern "C" fn(CUmemoryPool, usize) -> CUresult;
+    pub type cuMemAddressFree = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
+    pub type cuMemAddressReserve =
+        unsafe extern "C" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, ::std::os::raw::c_ulonglong) -> CUresult;
+    pub type cuMemCreate = unsafe extern "C" fn(
+        *mut CUmemGenericAllocationHandle,
+        usize,
+        *const CUmemAllocationProp,
+        ::std::os::raw::c_ulonglong,
+    ) -> CUresult;
+    pub type cuMemExportToShareableHandle = unsafe extern "C" fn(
+        *mut ::std::os::raw::c_void,
+        CUmemGenericAllocationHandle,
+        CUmemAllocationHandleType,
+        ::std::os::raw::c_ulonglong,
+    ) -> CUresult;
+    pub type cuMemGetAccess =
+        unsafe extern "C" fn(*mut ::std::os::raw::c_ulonglong, *const CUmemLocation, CUdeviceptr) -> CUresult;
+    pub type cuMemGetAllocationGranularity =
+        unsafe extern "C" fn(*mut usize, *const CUmemAllocationProp, CUmemAllocationGranularity_flags) -> CUresult;
+    pub type cuMemImportFromShareableHandle = unsafe extern "C" fn(
+        *mut CUmemGenericAllocationHandle,
+        *mut ::std::os::raw::c_void,
+        CUmemAllocationHandleType,
+    ) -> CUresult;
+    pub type cuMemMap = unsafe extern "C" fn(
+        CUdeviceptr,
+        usize,
+        usize,
+        CUmemGenericAllocationHandle,
+        ::std::os::raw::c_ulonglong,
+    ) -> CUresult;
+    pub type cuMemRelease = unsafe extern "C" fn(CUmemGenericAllocationHandle) -> CUresult;
+    pub type cuMemSetAccess = unsafe extern "C" fn(CUdeviceptr, usize, *const CUmemAccessDesc, usize) -> CUresult;
+    pub type cuMemUnmap = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
     pub type cuFuncGetAttribute =
         unsafe extern "C" fn(*mut ::std::os::raw::c_int, CUfunction_attribute, CUfunction) -> CUresult;
     pub type cuFuncSetAttribute =
@@ -2522,6 +3351,26 @@ mod first_use {
             Err(status) => CUresult(status),
         }
     }
+    pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
+        match resolve(&DRIVER, at::cuMemcpy2DAsync_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemcpy2DAsync_v2 = std::mem::transmute(real.as_ptr());
+                real(pCopy, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
+        match resolve(&DRIVER, at::cuMemcpy3DAsync_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemcpy3DAsync_v2 = std::mem::transmute(real.as_ptr());
+                real(pCopy, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
     pub unsafe extern "C" fn cuMemcpyAsync(
         dst: CUdeviceptr,
         src: CUdeviceptr,
@@ -2533,6 +3382,45 @@ mod first_use {
             Ok(real) => unsafe {
                 let real: pointer::cuMemcpyAsync = std::mem::transmute(real.as_ptr());
                 real(dst, src, ByteCount, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemcpyBatchAsync_v2(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemcpyBatchAsync_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemcpyBatchAsync_v2 = std::mem::transmute(real.as_ptr());
+                real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemcpyBatchAsync(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        failIdx: *mut usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemcpyBatchAsync) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemcpyBatchAsync = std::mem::transmute(real.as_ptr());
+                real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
             },
             Err(status) => CUresult(status),
         }
@@ -2732,6 +3620,270 @@ mod first_use {
             Err(status) => CUresult(status),
         }
     }
+    pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
+        match resolve(&DRIVER, at::cuIpcGetEventHandle) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuIpcGetEventHandle = std::mem::transmute(real.as_ptr());
+                real(pHandle, event)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
+        match resolve(&DRIVER, at::cuIpcOpenEventHandle) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuIpcOpenEventHandle = std::mem::transmute(real.as_ptr());
+                real(phEvent, handle)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPoolExportPointer(
+        shareData_out: *mut CUmemPoolPtrExportData,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPoolExportPointer) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPoolExportPointer = std::mem::transmute(real.as_ptr());
+                real(shareData_out, ptr)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPoolExportToShareableHandle(
+        handle_out: *mut ::std::os::raw::c_void,
+        pool: CUmemoryPool,
+        handleType: CUmemAllocationHandleType,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPoolExportToShareableHandle) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPoolExportToShareableHandle = std::mem::transmute(real.as_ptr());
+                real(handle_out, pool, handleType, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPoolImportFromShareableHandle(
+        pool_out: *mut CUmemoryPool,
+        handle: *mut ::std::os::raw::c_void,
+        handleType: CUmemAllocationHandleType,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPoolImportFromShareableHandle) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPoolImportFromShareableHandle = std::mem::transmute(real.as_ptr());
+                real(pool_out, handle, handleType, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPoolImportPointer(
+        ptr_out: *mut CUdeviceptr,
+        pool: CUmemoryPool,
+        shareData: *mut CUmemPoolPtrExportData,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPoolImportPointer) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPoolImportPointer = std::mem::transmute(real.as_ptr());
+                real(ptr_out, pool, shareData)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemAdvise_v2(
+        devPtr: CUdeviceptr,
+        count: usize,
+        advice: CUmem_advise,
+        location: CUmemLocation,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemAdvise_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemAdvise_v2 = std::mem::transmute(real.as_ptr());
+                real(devPtr, count, advice, location)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemAdvise(
+        devPtr: CUdeviceptr,
+        count: usize,
+        advice: CUmem_advise,
+        device: CUdevice,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemAdvise) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemAdvise = std::mem::transmute(real.as_ptr());
+                real(devPtr, count, advice, device)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemAllocManaged(
+        dptr: *mut CUdeviceptr,
+        bytesize: usize,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemAllocManaged) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemAllocManaged = std::mem::transmute(real.as_ptr());
+                real(dptr, bytesize, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: ::std::os::raw::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemDiscardAndPrefetchBatchAsync) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemDiscardAndPrefetchBatchAsync = std::mem::transmute(real.as_ptr());
+                real(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemDiscardBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        flags: ::std::os::raw::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemDiscardBatchAsync) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemDiscardBatchAsync = std::mem::transmute(real.as_ptr());
+                real(dptrs, sizes, count, flags, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
+        devPtr: CUdeviceptr,
+        count: usize,
+        location: CUmemLocation,
+        flags: ::std::os::raw::c_uint,
+        hStream: CUstream,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPrefetchAsync_v2) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPrefetchAsync_v2 = std::mem::transmute(real.as_ptr());
+                real(devPtr, count, location, flags, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPrefetchAsync(
+        devPtr: CUdeviceptr,
+        count: usize,
+        dstDevice: CUdevice,
+        hStream: CUstream,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPrefetchAsync) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPrefetchAsync = std::mem::transmute(real.as_ptr());
+                real(devPtr, count, dstDevice, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPrefetchBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: ::std::os::raw::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPrefetchBatchAsync) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPrefetchBatchAsync = std::mem::transmute(real.as_ptr());
+                real(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemRangeGetAttribute(
+        data: *mut ::std::os::raw::c_void,
+        dataSize: usize,
+        attribute: CUmem_range_attribute,
+        devPtr: CUdeviceptr,
+        count: usize,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemRangeGetAttribute) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemRangeGetAttribute = std::mem::transmute(real.as_ptr());
+                real(data, dataSize, attribute, devPtr, count)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuDeviceCanAccessPeer(
+        canAccessPeer: *mut ::std::os::raw::c_int,
+        dev: CUdevice,
+        peerDev: CUdevice,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuDeviceCanAccessPeer) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuDeviceCanAccessPeer = std::mem::transmute(real.as_ptr());
+                real(canAccessPeer, dev, peerDev)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPoolGetAccess(
+        flags: *mut CUmemAccess_flags,
+        memPool: CUmemoryPool,
+        location: *mut CUmemLocation,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPoolGetAccess) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPoolGetAccess = std::mem::transmute(real.as_ptr());
+                real(flags, memPool, location)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemPoolSetAccess(
+        pool: CUmemoryPool,
+        map: *const CUmemAccessDesc,
+        count: usize,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemPoolSetAccess) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemPoolSetAccess = std::mem::transmute(real.as_ptr());
+                real(pool, map, count)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
     pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut ::std::os::raw::c_void, bytesize: usize) -> CUresult {
         match resolve(&DRIVER, at::cuMemAllocHost_v2) {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
@@ -2859,6 +4011,20 @@ mod first_use {
             Err(status) => CUresult(status),
         }
     }
+    pub unsafe extern "C" fn cuMemGetMemPool(
+        pool: *mut CUmemoryPool,
+        location: *mut CUmemLocation,
+        type_: CUmemAllocationType,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemGetMemPool) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemGetMemPool = std::mem::transmute(real.as_ptr());
+                real(pool, location, type_)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
     pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
         match resolve(&DRIVER, at::cuMemPoolCreate) {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
@@ -2913,6 +4079,155 @@ mod first_use {
             Ok(real) => unsafe {
                 let real: pointer::cuMemPoolTrimTo = std::mem::transmute(real.as_ptr());
                 real(pool, minBytesToKeep)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
+        match resolve(&DRIVER, at::cuMemAddressFree) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemAddressFree = std::mem::transmute(real.as_ptr());
+                real(ptr, size)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemAddressReserve(
+        ptr: *mut CUdeviceptr,
+        size: usize,
+        alignment: usize,
+        addr: CUdeviceptr,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemAddressReserve) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemAddressReserve = std::mem::transmute(real.as_ptr());
+                real(ptr, size, alignment, addr, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemCreate(
+        handle: *mut CUmemGenericAllocationHandle,
+        size: usize,
+        prop: *const CUmemAllocationProp,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemCreate) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemCreate = std::mem::transmute(real.as_ptr());
+                real(handle, size, prop, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemExportToShareableHandle(
+        shareableHandle: *mut ::std::os::raw::c_void,
+        handle: CUmemGenericAllocationHandle,
+        handleType: CUmemAllocationHandleType,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemExportToShareableHandle) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemExportToShareableHandle = std::mem::transmute(real.as_ptr());
+                real(shareableHandle, handle, handleType, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemGetAccess(
+        flags: *mut ::std::os::raw::c_ulonglong,
+        location: *const CUmemLocation,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemGetAccess) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemGetAccess = std::mem::transmute(real.as_ptr());
+                real(flags, location, ptr)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemGetAllocationGranularity(
+        granularity: *mut usize,
+        prop: *const CUmemAllocationProp,
+        option: CUmemAllocationGranularity_flags,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemGetAllocationGranularity) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemGetAllocationGranularity = std::mem::transmute(real.as_ptr());
+                real(granularity, prop, option)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemImportFromShareableHandle(
+        handle: *mut CUmemGenericAllocationHandle,
+        osHandle: *mut ::std::os::raw::c_void,
+        shHandleType: CUmemAllocationHandleType,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemImportFromShareableHandle) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemImportFromShareableHandle = std::mem::transmute(real.as_ptr());
+                real(handle, osHandle, shHandleType)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemMap(
+        ptr: CUdeviceptr,
+        size: usize,
+        offset: usize,
+        handle: CUmemGenericAllocationHandle,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemMap) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemMap = std::mem::transmute(real.as_ptr());
+                real(ptr, size, offset, handle, flags)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
+        match resolve(&DRIVER, at::cuMemRelease) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemRelease = std::mem::transmute(real.as_ptr());
+                real(handle)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemSetAccess(
+        ptr: CUdeviceptr,
+        size: usize,
+        desc: *const CUmemAccessDesc,
+        count: usize,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemSetAccess) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemSetAccess = std::mem::transmute(real.as_ptr());
+                real(ptr, size, desc, count)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
+        match resolve(&DRIVER, at::cuMemUnmap) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemUnmap = std::mem::transmute(real.as_ptr());
+                real(ptr, size)
             },
             Err(status) => CUresult(status),
         }
@@ -4208,6 +5523,24 @@ mod through {
             }
         }))
     }
+    pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuMemcpy2DAsync_v2, &[Word::of(&pCopy), Word::of(&hStream)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuMemcpy2DAsync_v2 = std::mem::transmute(real.as_ptr());
+                real(pCopy, hStream).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuMemcpy3DAsync_v2, &[Word::of(&pCopy), Word::of(&hStream)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuMemcpy3DAsync_v2 = std::mem::transmute(real.as_ptr());
+                real(pCopy, hStream).0
+            }
+        }))
+    }
     pub unsafe extern "C" fn cuMemcpyAsync(
         dst: CUdeviceptr,
         src: CUdeviceptr,
@@ -4223,6 +5556,72 @@ mod through {
                 unsafe {
                     let real: pointer::cuMemcpyAsync = std::mem::transmute(real.as_ptr());
                     real(dst, src, ByteCount, hStream).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemcpyBatchAsync_v2(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemcpyBatchAsync_v2,
+            &[
+                Word::of(&dsts),
+                Word::of(&srcs),
+                Word::of(&sizes),
+                Word::of(&count),
+                Word::of(&attrs),
+                Word::of(&attrsIdxs),
+                Word::of(&numAttrs),
+                Word::of(&hStream),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemcpyBatchAsync_v2 = std::mem::transmute(real.as_ptr());
+                    real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemcpyBatchAsync(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        failIdx: *mut usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemcpyBatchAsync,
+            &[
+                Word::of(&dsts),
+                Word::of(&srcs),
+                Word::of(&sizes),
+                Word::of(&count),
+                Word::of(&attrs),
+                Word::of(&attrsIdxs),
+                Word::of(&numAttrs),
+                Word::of(&failIdx),
+                Word::of(&hStream),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemcpyBatchAsync = std::mem::transmute(real.as_ptr());
+                    real(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream).0
                 }
             },
         ))
@@ -4478,6 +5877,355 @@ mod through {
             },
         ))
     }
+    pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuIpcGetEventHandle, &[Word::of(&pHandle), Word::of(&event)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuIpcGetEventHandle = std::mem::transmute(real.as_ptr());
+                real(pHandle, event).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuIpcOpenEventHandle,
+            &[Word::of(&phEvent), Word::of(&handle)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuIpcOpenEventHandle = std::mem::transmute(real.as_ptr());
+                    real(phEvent, handle).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPoolExportPointer(
+        shareData_out: *mut CUmemPoolPtrExportData,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPoolExportPointer,
+            &[Word::of(&shareData_out), Word::of(&ptr)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPoolExportPointer = std::mem::transmute(real.as_ptr());
+                    real(shareData_out, ptr).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPoolExportToShareableHandle(
+        handle_out: *mut ::std::os::raw::c_void,
+        pool: CUmemoryPool,
+        handleType: CUmemAllocationHandleType,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPoolExportToShareableHandle,
+            &[Word::of(&handle_out), Word::of(&pool), Word::of(&handleType), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPoolExportToShareableHandle = std::mem::transmute(real.as_ptr());
+                    real(handle_out, pool, handleType, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPoolImportFromShareableHandle(
+        pool_out: *mut CUmemoryPool,
+        handle: *mut ::std::os::raw::c_void,
+        handleType: CUmemAllocationHandleType,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPoolImportFromShareableHandle,
+            &[Word::of(&pool_out), Word::of(&handle), Word::of(&handleType), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPoolImportFromShareableHandle = std::mem::transmute(real.as_ptr());
+                    real(pool_out, handle, handleType, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPoolImportPointer(
+        ptr_out: *mut CUdeviceptr,
+        pool: CUmemoryPool,
+        shareData: *mut CUmemPoolPtrExportData,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPoolImportPointer,
+            &[Word::of(&ptr_out), Word::of(&pool), Word::of(&shareData)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPoolImportPointer = std::mem::transmute(real.as_ptr());
+                    real(ptr_out, pool, shareData).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemAdvise_v2(
+        devPtr: CUdeviceptr,
+        count: usize,
+        advice: CUmem_advise,
+        location: CUmemLocation,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemAdvise_v2,
+            &[Word::of(&devPtr), Word::of(&count), Word::of(&advice), Word::of(&location)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemAdvise_v2 = std::mem::transmute(real.as_ptr());
+                    real(devPtr, count, advice, location).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemAdvise(
+        devPtr: CUdeviceptr,
+        count: usize,
+        advice: CUmem_advise,
+        device: CUdevice,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemAdvise,
+            &[Word::of(&devPtr), Word::of(&count), Word::of(&advice), Word::of(&device)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemAdvise = std::mem::transmute(real.as_ptr());
+                    real(devPtr, count, advice, device).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemAllocManaged(
+        dptr: *mut CUdeviceptr,
+        bytesize: usize,
+        flags: ::std::os::raw::c_uint,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemAllocManaged,
+            &[Word::of(&dptr), Word::of(&bytesize), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemAllocManaged = std::mem::transmute(real.as_ptr());
+                    real(dptr, bytesize, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: ::std::os::raw::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemDiscardAndPrefetchBatchAsync,
+            &[
+                Word::of(&dptrs),
+                Word::of(&sizes),
+                Word::of(&count),
+                Word::of(&prefetchLocs),
+                Word::of(&prefetchLocIdxs),
+                Word::of(&numPrefetchLocs),
+                Word::of(&flags),
+                Word::of(&hStream),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemDiscardAndPrefetchBatchAsync = std::mem::transmute(real.as_ptr());
+                    real(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemDiscardBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        flags: ::std::os::raw::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemDiscardBatchAsync,
+            &[Word::of(&dptrs), Word::of(&sizes), Word::of(&count), Word::of(&flags), Word::of(&hStream)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemDiscardBatchAsync = std::mem::transmute(real.as_ptr());
+                    real(dptrs, sizes, count, flags, hStream).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
+        devPtr: CUdeviceptr,
+        count: usize,
+        location: CUmemLocation,
+        flags: ::std::os::raw::c_uint,
+        hStream: CUstream,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPrefetchAsync_v2,
+            &[Word::of(&devPtr), Word::of(&count), Word::of(&location), Word::of(&flags), Word::of(&hStream)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPrefetchAsync_v2 = std::mem::transmute(real.as_ptr());
+                    real(devPtr, count, location, flags, hStream).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPrefetchAsync(
+        devPtr: CUdeviceptr,
+        count: usize,
+        dstDevice: CUdevice,
+        hStream: CUstream,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPrefetchAsync,
+            &[Word::of(&devPtr), Word::of(&count), Word::of(&dstDevice), Word::of(&hStream)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPrefetchAsync = std::mem::transmute(real.as_ptr());
+                    real(devPtr, count, dstDevice, hStream).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPrefetchBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: ::std::os::raw::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPrefetchBatchAsync,
+            &[
+                Word::of(&dptrs),
+                Word::of(&sizes),
+                Word::of(&count),
+                Word::of(&prefetchLocs),
+                Word::of(&prefetchLocIdxs),
+                Word::of(&numPrefetchLocs),
+                Word::of(&flags),
+                Word::of(&hStream),
+            ],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPrefetchBatchAsync = std::mem::transmute(real.as_ptr());
+                    real(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemRangeGetAttribute(
+        data: *mut ::std::os::raw::c_void,
+        dataSize: usize,
+        attribute: CUmem_range_attribute,
+        devPtr: CUdeviceptr,
+        count: usize,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemRangeGetAttribute,
+            &[Word::of(&data), Word::of(&dataSize), Word::of(&attribute), Word::of(&devPtr), Word::of(&count)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemRangeGetAttribute = std::mem::transmute(real.as_ptr());
+                    real(data, dataSize, attribute, devPtr, count).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuDeviceCanAccessPeer(
+        canAccessPeer: *mut ::std::os::raw::c_int,
+        dev: CUdevice,
+        peerDev: CUdevice,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuDeviceCanAccessPeer,
+            &[Word::of(&canAccessPeer), Word::of(&dev), Word::of(&peerDev)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuDeviceCanAccessPeer = std::mem::transmute(real.as_ptr());
+                    real(canAccessPeer, dev, peerDev).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPoolGetAccess(
+        flags: *mut CUmemAccess_flags,
+        memPool: CUmemoryPool,
+        location: *mut CUmemLocation,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPoolGetAccess,
+            &[Word::of(&flags), Word::of(&memPool), Word::of(&location)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPoolGetAccess = std::mem::transmute(real.as_ptr());
+                    real(flags, memPool, location).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemPoolSetAccess(
+        pool: CUmemoryPool,
+        map: *const CUmemAccessDesc,
+        count: usize,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemPoolSetAccess,
+            &[Word::of(&pool), Word::of(&map), Word::of(&count)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemPoolSetAccess = std::mem::transmute(real.as_ptr());
+                    real(pool, map, count).0
+                }
+            },
+        ))
+    }
     pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut ::std::os::raw::c_void, bytesize: usize) -> CUresult {
         CUresult(intercepted(&DRIVER, at::cuMemAllocHost_v2, &[Word::of(&pp), Word::of(&bytesize)], &mut |real| {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
@@ -4624,6 +6372,24 @@ mod through {
             }
         }))
     }
+    pub unsafe extern "C" fn cuMemGetMemPool(
+        pool: *mut CUmemoryPool,
+        location: *mut CUmemLocation,
+        type_: CUmemAllocationType,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemGetMemPool,
+            &[Word::of(&pool), Word::of(&location), Word::of(&type_)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemGetMemPool = std::mem::transmute(real.as_ptr());
+                    real(pool, location, type_).0
+                }
+            },
+        ))
+    }
     pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
         CUresult(intercepted(&DRIVER, at::cuMemPoolCreate, &[Word::of(&pool), Word::of(&poolProps)], &mut |real| {
             // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
@@ -4691,6 +6457,184 @@ mod through {
                 }
             },
         ))
+    }
+    pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuMemAddressFree, &[Word::of(&ptr), Word::of(&size)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuMemAddressFree = std::mem::transmute(real.as_ptr());
+                real(ptr, size).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuMemAddressReserve(
+        ptr: *mut CUdeviceptr,
+        size: usize,
+        alignment: usize,
+        addr: CUdeviceptr,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemAddressReserve,
+            &[Word::of(&ptr), Word::of(&size), Word::of(&alignment), Word::of(&addr), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemAddressReserve = std::mem::transmute(real.as_ptr());
+                    real(ptr, size, alignment, addr, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemCreate(
+        handle: *mut CUmemGenericAllocationHandle,
+        size: usize,
+        prop: *const CUmemAllocationProp,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemCreate,
+            &[Word::of(&handle), Word::of(&size), Word::of(&prop), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemCreate = std::mem::transmute(real.as_ptr());
+                    real(handle, size, prop, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemExportToShareableHandle(
+        shareableHandle: *mut ::std::os::raw::c_void,
+        handle: CUmemGenericAllocationHandle,
+        handleType: CUmemAllocationHandleType,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemExportToShareableHandle,
+            &[Word::of(&shareableHandle), Word::of(&handle), Word::of(&handleType), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemExportToShareableHandle = std::mem::transmute(real.as_ptr());
+                    real(shareableHandle, handle, handleType, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemGetAccess(
+        flags: *mut ::std::os::raw::c_ulonglong,
+        location: *const CUmemLocation,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemGetAccess,
+            &[Word::of(&flags), Word::of(&location), Word::of(&ptr)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemGetAccess = std::mem::transmute(real.as_ptr());
+                    real(flags, location, ptr).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemGetAllocationGranularity(
+        granularity: *mut usize,
+        prop: *const CUmemAllocationProp,
+        option: CUmemAllocationGranularity_flags,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemGetAllocationGranularity,
+            &[Word::of(&granularity), Word::of(&prop), Word::of(&option)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemGetAllocationGranularity = std::mem::transmute(real.as_ptr());
+                    real(granularity, prop, option).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemImportFromShareableHandle(
+        handle: *mut CUmemGenericAllocationHandle,
+        osHandle: *mut ::std::os::raw::c_void,
+        shHandleType: CUmemAllocationHandleType,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemImportFromShareableHandle,
+            &[Word::of(&handle), Word::of(&osHandle), Word::of(&shHandleType)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemImportFromShareableHandle = std::mem::transmute(real.as_ptr());
+                    real(handle, osHandle, shHandleType).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemMap(
+        ptr: CUdeviceptr,
+        size: usize,
+        offset: usize,
+        handle: CUmemGenericAllocationHandle,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemMap,
+            &[Word::of(&ptr), Word::of(&size), Word::of(&offset), Word::of(&handle), Word::of(&flags)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemMap = std::mem::transmute(real.as_ptr());
+                    real(ptr, size, offset, handle, flags).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuMemRelease, &[Word::of(&handle)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuMemRelease = std::mem::transmute(real.as_ptr());
+                real(handle).0
+            }
+        }))
+    }
+    pub unsafe extern "C" fn cuMemSetAccess(
+        ptr: CUdeviceptr,
+        size: usize,
+        desc: *const CUmemAccessDesc,
+        count: usize,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemSetAccess,
+            &[Word::of(&ptr), Word::of(&size), Word::of(&desc), Word::of(&count)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemSetAccess = std::mem::transmute(real.as_ptr());
+                    real(ptr, size, desc, count).0
+                }
+            },
+        ))
+    }
+    pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuMemUnmap, &[Word::of(&ptr), Word::of(&size)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuMemUnmap = std::mem::transmute(real.as_ptr());
+                real(ptr, size).0
+            }
+        }))
     }
     pub unsafe extern "C" fn cuFuncGetAttribute(
         pi: *mut ::std::os::raw::c_int,

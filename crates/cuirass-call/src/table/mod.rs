@@ -34,6 +34,8 @@ pub struct CallInfo {
     pub since: u32,
     /// The family whose list it is in.
     pub family: &'static str,
+    /// The types of its parameters, as the generated types have them: `CUstream`, `*mut CUevent`.
+    pub parameters: &'static [&'static str],
 }
 
 /// A function's address, as a constant.

@@ -75,6 +75,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcAddNameExpression",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "*const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -82,6 +83,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcCompileProgram",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "::std::os::raw::c_int", "*const *const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -89,6 +91,14 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcCreateProgram",
         since: 0,
         family: "program",
+        parameters: &[
+            "*mut nvrtcProgram",
+            "*const::std::os::raw::c_char",
+            "*const::std::os::raw::c_char",
+            "::std::os::raw::c_int",
+            "*const *const::std::os::raw::c_char",
+            "*const *const::std::os::raw::c_char",
+        ],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -96,22 +106,39 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcDestroyProgram",
         since: 0,
         family: "program",
+        parameters: &["*mut nvrtcProgram"],
     },
-    CallInfo { library: Library::Nvrtc, name: "nvrtcGetCUBIN", symbol: "nvrtcGetCUBIN", since: 0, family: "program" },
+    CallInfo {
+        library: Library::Nvrtc,
+        name: "nvrtcGetCUBIN",
+        symbol: "nvrtcGetCUBIN",
+        since: 0,
+        family: "program",
+        parameters: &["nvrtcProgram", "*mut::std::os::raw::c_char"],
+    },
     CallInfo {
         library: Library::Nvrtc,
         name: "nvrtcGetCUBINSize",
         symbol: "nvrtcGetCUBINSize",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "*mut usize"],
     },
-    CallInfo { library: Library::Nvrtc, name: "nvrtcGetLTOIR", symbol: "nvrtcGetLTOIR", since: 0, family: "program" },
+    CallInfo {
+        library: Library::Nvrtc,
+        name: "nvrtcGetLTOIR",
+        symbol: "nvrtcGetLTOIR",
+        since: 0,
+        family: "program",
+        parameters: &["nvrtcProgram", "*mut::std::os::raw::c_char"],
+    },
     CallInfo {
         library: Library::Nvrtc,
         name: "nvrtcGetLTOIRSize",
         symbol: "nvrtcGetLTOIRSize",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "*mut usize"],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -119,6 +146,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcGetLoweredName",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "*const::std::os::raw::c_char", "*mut *const::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -126,14 +154,23 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcGetNumSupportedArchs",
         since: 0,
         family: "program",
+        parameters: &["*mut::std::os::raw::c_int"],
     },
-    CallInfo { library: Library::Nvrtc, name: "nvrtcGetPTX", symbol: "nvrtcGetPTX", since: 0, family: "program" },
+    CallInfo {
+        library: Library::Nvrtc,
+        name: "nvrtcGetPTX",
+        symbol: "nvrtcGetPTX",
+        since: 0,
+        family: "program",
+        parameters: &["nvrtcProgram", "*mut::std::os::raw::c_char"],
+    },
     CallInfo {
         library: Library::Nvrtc,
         name: "nvrtcGetPTXSize",
         symbol: "nvrtcGetPTXSize",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "*mut usize"],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -141,6 +178,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcGetProgramLog",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "*mut::std::os::raw::c_char"],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -148,6 +186,7 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcGetProgramLogSize",
         since: 0,
         family: "program",
+        parameters: &["nvrtcProgram", "*mut usize"],
     },
     CallInfo {
         library: Library::Nvrtc,
@@ -155,8 +194,16 @@ static INFO: [CallInfo; COUNT] = [
         symbol: "nvrtcGetSupportedArchs",
         since: 0,
         family: "program",
+        parameters: &["*mut::std::os::raw::c_int"],
     },
-    CallInfo { library: Library::Nvrtc, name: "nvrtcVersion", symbol: "nvrtcVersion", since: 0, family: "program" },
+    CallInfo {
+        library: Library::Nvrtc,
+        name: "nvrtcVersion",
+        symbol: "nvrtcVersion",
+        since: 0,
+        family: "program",
+        parameters: &["*mut::std::os::raw::c_int", "*mut::std::os::raw::c_int"],
+    },
 ];
 /// Where each call stands in the table.
 #[allow(non_upper_case_globals)]

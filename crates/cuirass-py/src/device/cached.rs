@@ -100,7 +100,7 @@ impl Device {
         if let Some(known) = known {
             return Ok(known.into_bound(py));
         }
-        let made = DeviceMemoryResource::object(py, run(py, || self.device.memory_resource())?)?.into_any();
+        let made = DeviceMemoryResource::object(py, &run(py, || self.device.memory_resource())?)?.into_any();
         let kept = self.resource.lock().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
         Ok(kept.into_bound(py))
     }

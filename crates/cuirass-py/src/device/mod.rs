@@ -90,12 +90,14 @@ impl Device {
         ask(py, || self.device.pci_bus_id())
     }
 
-    /// Whether this device can use another one's memory. Only a device's own is known yet.
+    /// Whether this device's kernels can be given access to another one's memory (``cuDeviceCanAccessPeer``); true
+    /// for its own.
     fn can_access_peer(&self, py: Python<'_>, peer: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if argument(py, peer, "peer")? == self.device {
+        let peer = argument(py, peer, "peer")?;
+        if peer == self.device {
             return Ok(true);
         }
-        Err(context::not_yet("Device.can_access_peer() for another device"))
+        ask(py, || self.device.can_access_peer(peer))
     }
 
     /// Its UUID, as 32 hexadecimal digits in five groups (``cuDeviceGetUuid``).

@@ -5,6 +5,7 @@ pub mod copy;
 pub mod graph;
 pub mod pinned;
 pub mod pool;
+pub mod pool_attributes;
 pub mod resource;
 pub mod share;
 pub mod user;

@@ -1,14 +1,88 @@
-//! `LegacyPinnedMemoryResource`: page-locked host memory.
+//! Page-locked host memory: `PinnedMemoryResource`, of a pool, and `LegacyPinnedMemoryResource`.
 
 use crate::device;
 use crate::error::run;
 use crate::memory::buffer::Buffer;
+use crate::memory::pool::MemPool;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
+use crate::options;
 use crate::stream;
 use cuirass::MemoryResource as _;
-use cuirass::memory::LegacyPinnedMemoryResource as Pinned;
+use cuirass::memory::{
+    LegacyPinnedMemoryResource as Pinned, MemoryPool, PinnedMemoryResource as PinnedPool, PinnedMemoryResourceOptions,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+
+/// Page-locked host memory of a pool, allocated and freed in the order of a stream.
+///
+/// Parameters
+/// ----------
+/// options : PinnedMemoryResourceOptions, optional
+///     How a pool of its own is made. Without them it is the driver's current pool of page-locked memory.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the NUMA node is negative.
+/// CUDAError
+///     What the driver answers; without options it has to be of CUDA 13.0.
+#[pyclass(frozen, subclass, extends = MemPool, module = "cuirass", name = "PinnedMemoryResource")]
+pub struct PinnedMemoryResource {
+    numa_id: Option<i32>,
+}
+
+#[pymethods]
+impl PinnedMemoryResource {
+    #[new]
+    #[pyo3(signature = (options=None))]
+    fn new(py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<PyClassInitializer<PinnedMemoryResource>> {
+        crate::sim::prepare(py)?;
+        let pool = match options::instance(options, "PinnedMemoryResourceOptions")? {
+            None => run(py, PinnedPool::current)?,
+            Some(options) => {
+                let options = PinnedMemoryResourceOptions {
+                    max_size: size_of(&options.getattr("max_size")?)?,
+                    ipc_enabled: options::flag(&options, "ipc_enabled")?,
+                    numa_id: options.getattr("numa_id")?.extract()?,
+                };
+                run(py, || PinnedPool::create(&options))?
+            }
+        };
+        let numa_id = pool.numa_id();
+        Ok(MemPool::base(MemoryPool::clone(&pool)).add_subclass(PinnedMemoryResource { numa_id }))
+    }
+
+    /// Host memory is on no device: -1.
+    #[getter]
+    fn device_id(&self) -> i32 {
+        -1
+    }
+
+    /// The NUMA node that its memory is on; -1 where the system places it.
+    #[getter]
+    fn numa_id(&self) -> i32 {
+        self.numa_id.unwrap_or(-1)
+    }
+
+    /// Kernels can use its memory: true.
+    #[getter]
+    fn is_device_accessible(&self) -> bool {
+        true
+    }
+
+    /// The host can use its memory: true.
+    #[getter]
+    fn is_host_accessible(&self) -> bool {
+        true
+    }
+
+    fn __repr__(slf: &Bound<'_, PinnedMemoryResource>) -> String {
+        let node = slf.get().numa_id;
+        let node = node.map(|node| format!(" numa_id={node}")).unwrap_or_default();
+        slf.as_super().get().shown("PinnedMemoryResource", format_args!("{node}"))
+    }
+}
 
 /// Page-locked host memory (``cuMemAllocHost``), which both the host and every device can use. No stream orders it.
 #[pyclass(

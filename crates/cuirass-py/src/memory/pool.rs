@@ -1,97 +1,79 @@
-//! `DeviceMemoryResource`: the memory of a device's pool.
+//! Pools: what all resources that are one have, and `DeviceMemoryResource`, the memory of a device's pool.
 
 use crate::device;
 use crate::error::{ask, close, not_constructed, run};
 use crate::handle;
 use crate::memory::buffer::Buffer;
+use crate::memory::pool_attributes::MemPoolAttributes;
 use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_of, through_override};
 use crate::options;
 use crate::slot::{Closed, Slot};
 use crate::stream;
 use cuirass::MemoryResource as _;
-use cuirass::memory::{DeviceMemoryResource as Pool, DeviceMemoryResourceOptions, PoolAttribute};
+use cuirass::memory::{DeviceMemoryResource as DevicePool, DeviceMemoryResourceOptions, MemoryPool};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Memory of a device, from one of its pools.
-///
-/// Parameters
-/// ----------
-/// device_id : int or Device
-///     The device.
-/// options : DeviceMemoryResourceOptions, optional
-///     How a pool of its own is made. Without them it is the device's default pool, whose freed memory is kept for
-///     reuse; making that disturbs no capture.
-///
-/// Raises
-/// ------
-/// CUDAError
-///     What the driver answers.
-#[pyclass(frozen, weakref, subclass, extends = MemoryResource, module = "cuirass", name = "DeviceMemoryResource")]
-pub struct DeviceMemoryResource {
-    slot: Slot<Pool>,
-    device: cuirass::Device,
+/// What resources that are a pool of the driver's have in common.
+#[pyclass(frozen, weakref, subclass, extends = MemoryResource, module = "cuirass._cuirass", name = "_MemPool")]
+pub struct MemPool {
+    slot: Slot<MemoryPool>,
     raw: u64,
     is_owned: bool,
 }
 
-impl DeviceMemoryResource {
-    fn of(pool: Pool) -> PyResult<DeviceMemoryResource> {
-        let Some(device) = pool.device() else { return Err(PyRuntimeError::new_err("a pool is on a device")) };
+impl MemPool {
+    /// What a resource's class is put on.
+    pub fn base(pool: MemoryPool) -> PyClassInitializer<MemPool> {
         let (raw, is_owned) = (pool.as_raw().addr() as u64, pool.is_owned());
-        Ok(DeviceMemoryResource { slot: Slot::new(pool), device, raw, is_owned })
-    }
-
-    /// A new Python object for a pool.
-    pub fn object(py: Python<'_>, pool: Pool) -> PyResult<Py<DeviceMemoryResource>> {
-        Py::new(py, (DeviceMemoryResource::of(pool)?, MemoryResource))
+        PyClassInitializer::from(MemoryResource).add_subclass(MemPool { slot: Slot::new(pool), raw, is_owned })
     }
 
     /// The pool, shared.
-    pub fn pool(&self) -> PyResult<Pool> {
-        Ok(Pool::clone(&*enter(&self.slot)?))
+    pub fn pool(&self) -> PyResult<MemoryPool> {
+        Ok(MemoryPool::clone(&*enter(&self.slot)?))
     }
 
-    /// Memory that goes back to the pool.
+    /// Memory that goes back to the pool; `resource` is what the buffer says it comes from.
     #[inline]
     pub fn allocate_ours<'py>(
-        slf: &Bound<'py, DeviceMemoryResource>,
-        py: Python<'py>,
+        &self,
+        resource: &Bound<'py, PyAny>,
         size: &Bound<'py, PyAny>,
         stream: &Bound<'py, PyAny>,
     ) -> PyResult<Buffer> {
-        let pool = enter(&slf.get().slot)?;
+        let pool = enter(&self.slot)?;
         let (size, stream) = (size_of(size)?, stream::argument(stream)?);
-        let buffer = run(py, || pool.allocate(size, &stream))?;
-        Ok(Buffer::of_resource(buffer, slf.as_any().clone().unbind()))
+        let buffer = run(resource.py(), || pool.allocate(size, &stream))?;
+        Ok(Buffer::of_resource(buffer, resource.clone().unbind()))
+    }
+
+    /// How a closed or open resource is shown.
+    pub fn shown(&self, class: &str, rest: std::fmt::Arguments<'_>) -> String {
+        if self.slot.is_closed() {
+            return format!("<{class} closed>");
+        }
+        format!("<{class} handle={:#x}{rest}>", self.raw)
     }
 }
 
 #[pymethods]
-impl DeviceMemoryResource {
+impl MemPool {
     #[new]
-    #[pyo3(signature = (device_id, options=None))]
-    fn new(
-        py: Python<'_>,
-        device_id: &Bound<'_, PyAny>,
-        options: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<PyClassInitializer<DeviceMemoryResource>> {
-        let device = device::argument(py, device_id, "device_id")?;
-        let pool = match options::instance(options, "DeviceMemoryResourceOptions")? {
-            None => run(py, || device.memory_resource())?,
-            Some(options) => {
-                let options = DeviceMemoryResourceOptions {
-                    max_size: size_of(&options.getattr("max_size")?)?,
-                    ipc_enabled: options::flag(&options, "ipc_enabled")?,
-                };
-                run(py, || Pool::create(device, &options))?
-            }
-        };
-        Ok(PyClassInitializer::from(MemoryResource).add_subclass(DeviceMemoryResource::of(pool)?))
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<PyClassInitializer<MemPool>> {
+        not_constructed("_MemPool", "one of its subclasses")
     }
 
     /// Memory of ``size`` bytes, usable in the stream's order (``cuMemAllocFromPoolAsync``).
+    ///
+    /// Parameters
+    /// ----------
+    /// size : int
+    ///     In bytes.
+    /// stream : Stream or GraphBuilder
+    ///     Orders the allocation, and the release.
     ///
     /// Raises
     /// ------
@@ -101,14 +83,14 @@ impl DeviceMemoryResource {
     ///     ``CUDA_ERROR_OUT_OF_MEMORY``, and what else the driver answers.
     #[pyo3(signature = (size, *, stream))]
     fn allocate<'py>(
-        slf: &Bound<'py, DeviceMemoryResource>,
+        slf: &Bound<'py, MemPool>,
         py: Python<'py>,
         size: &Bound<'py, PyAny>,
         stream: &Bound<'py, PyAny>,
     ) -> PyResult<Buffer> {
-        let buffer = DeviceMemoryResource::allocate_ours(slf, py, size, stream)?;
+        let buffer = slf.get().allocate_ours(slf.as_any(), size, stream)?;
         if slf.is_exact_instance_of::<DeviceMemoryResource>()
-            || !overrides_deallocate(slf.as_any(), &py.get_type::<DeviceMemoryResource>())?
+            || !overrides_deallocate(slf.as_any(), &py.get_type::<MemPool>())?
         {
             return Ok(buffer);
         }
@@ -154,24 +136,6 @@ impl DeviceMemoryResource {
         self.slot.is_closed()
     }
 
-    /// The ordinal of the device that its memory is on.
-    #[getter]
-    fn device_id(&self) -> i32 {
-        self.device.ordinal()
-    }
-
-    /// Kernels can use its memory: true.
-    #[getter]
-    fn is_device_accessible(&self) -> bool {
-        true
-    }
-
-    /// The host cannot use its memory: false.
-    #[getter]
-    fn is_host_accessible(&self) -> bool {
-        false
-    }
-
     /// The pool's attributes, each read from the driver when it is asked for.
     #[getter]
     fn attributes(&self) -> PyResult<MemPoolAttributes> {
@@ -183,6 +147,26 @@ impl DeviceMemoryResource {
     #[getter]
     fn handle(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         handle::give(py, "CUmemoryPool", if self.slot.is_closed() { 0 } else { self.raw })
+    }
+
+    /// Whether the kernels of a device may use its memory.
+    fn _is_accessible_by(&self, py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (pool, device) = (self.pool()?, device::argument(py, device, "device")?);
+        ask(py, || pool.is_accessible_by(device))
+    }
+
+    /// Gives devices access, and takes it from others, in one call.
+    fn _set_access(
+        &self,
+        py: Python<'_>,
+        granted: Vec<Bound<'_, PyAny>>,
+        revoked: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let devices = |of: &[Bound<'_, PyAny>]| -> PyResult<Vec<cuirass::Device>> {
+            of.iter().map(|device| device::argument(py, device, "device")).collect()
+        };
+        let (pool, granted, revoked) = (self.pool()?, devices(&granted)?, devices(&revoked)?);
+        run(py, || pool.set_access(&granted, &revoked))
     }
 
     /// Whether the pool is one of its own, destroyed with it.
@@ -203,85 +187,114 @@ impl DeviceMemoryResource {
         false
     }
 
+    /// What names it between processes: ``None`` for a pool of this process alone.
+    #[getter]
+    fn uuid(&self) -> Option<Py<PyAny>> {
+        None
+    }
+}
+
+/// Memory of a device, from one of its pools.
+///
+/// Parameters
+/// ----------
+/// device_id : int or Device
+///     The device.
+/// options : DeviceMemoryResourceOptions, optional
+///     How a pool of its own is made. Without them it is the device's current pool, whose freed memory is kept for
+///     reuse; making that disturbs no capture.
+///
+/// Raises
+/// ------
+/// CUDAError
+///     What the driver answers.
+#[pyclass(frozen, subclass, extends = MemPool, module = "cuirass", name = "DeviceMemoryResource")]
+pub struct DeviceMemoryResource {
+    device: cuirass::Device,
+}
+
+impl DeviceMemoryResource {
+    fn of(pool: &DevicePool) -> PyResult<PyClassInitializer<DeviceMemoryResource>> {
+        let Some(device) = pool.device() else { return Err(PyRuntimeError::new_err("a device's pool has a device")) };
+        Ok(MemPool::base(MemoryPool::clone(pool)).add_subclass(DeviceMemoryResource { device }))
+    }
+
+    /// A new Python object for a pool.
+    pub fn object(py: Python<'_>, pool: &DevicePool) -> PyResult<Py<DeviceMemoryResource>> {
+        Py::new(py, DeviceMemoryResource::of(pool)?)
+    }
+}
+
+#[pymethods]
+impl DeviceMemoryResource {
+    #[new]
+    #[pyo3(signature = (device_id, options=None))]
+    fn new(
+        py: Python<'_>,
+        device_id: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<DeviceMemoryResource>> {
+        let device = device::argument(py, device_id, "device_id")?;
+        let pool = match options::instance(options, "DeviceMemoryResourceOptions")? {
+            None => run(py, || device.memory_resource())?,
+            Some(options) => {
+                let options = DeviceMemoryResourceOptions {
+                    max_size: size_of(&options.getattr("max_size")?)?,
+                    ipc_enabled: options::flag(&options, "ipc_enabled")?,
+                };
+                run(py, || DevicePool::create(device, &options))?
+            }
+        };
+        DeviceMemoryResource::of(&pool)
+    }
+
+    /// The ordinal of the device that its memory is on.
+    #[getter]
+    fn device_id(&self) -> i32 {
+        self.device.ordinal()
+    }
+
+    /// Kernels can use its memory: true.
+    #[getter]
+    fn is_device_accessible(&self) -> bool {
+        true
+    }
+
+    /// The host cannot use its memory: false.
+    #[getter]
+    fn is_host_accessible(&self) -> bool {
+        false
+    }
+
+    /// The devices whose kernels can use its memory beside its own: a set that reads and writes the driver's state.
+    ///
+    /// Each change is one ``cuMemPoolSetAccess``, which can take seconds: it remaps all memory of the pool.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If a device is given that cannot have access.
+    /// CUDAError
+    ///     What the driver answers.
+    #[getter]
+    fn peer_accessible_by<'py>(slf: &Bound<'py, DeviceMemoryResource>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("cuirass._memory._peer_access_utils")?.getattr("PeerAccessibleBySetProxy")?.call1((slf,))
+    }
+
+    #[setter]
+    fn set_peer_accessible_by(slf: &Bound<'_, DeviceMemoryResource>, devices: &Bound<'_, PyAny>) -> PyResult<()> {
+        DeviceMemoryResource::peer_accessible_by(slf)?.call_method1("_replace", (devices,))?;
+        Ok(())
+    }
+
     /// What another process needs to use this pool's memory. Not available yet.
     #[getter]
     fn allocation_handle(&self) -> PyResult<Py<PyAny>> {
         Err(PyRuntimeError::new_err("this pool is of this process alone"))
     }
 
-    /// What names it between processes: ``None`` for a pool of this process alone.
-    #[getter]
-    fn uuid(&self) -> Option<Py<PyAny>> {
-        None
+    fn __repr__(slf: &Bound<'_, DeviceMemoryResource>) -> String {
+        let device = slf.get().device.ordinal();
+        slf.as_super().get().shown("DeviceMemoryResource", format_args!(" device={device}"))
     }
-
-    fn __repr__(&self) -> String {
-        if self.slot.is_closed() {
-            return "<DeviceMemoryResource closed>".to_owned();
-        }
-        format!("<DeviceMemoryResource handle={:#x} device={}>", self.raw, self.device.ordinal())
-    }
-}
-
-/// The attributes of a pool, each read from the driver (``cuMemPoolGetAttribute``) when it is asked for.
-#[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "_MemPoolAttributes")]
-pub struct MemPoolAttributes {
-    pool: Pool,
-}
-
-macro_rules! attributes {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident = $attribute:ident;)*) => {
-        #[pymethods]
-        impl MemPoolAttributes {
-            #[new]
-            #[pyo3(signature = (*_args, **_kwargs))]
-            fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<MemPoolAttributes> {
-                not_constructed("_MemPoolAttributes", "DeviceMemoryResource.attributes")
-            }
-
-            $(
-                $(#[$doc])*
-                #[getter]
-                fn $name(&self, py: Python<'_>) -> PyResult<attributes!(@ $kind)> {
-                    let value = ask(py, || self.pool.attribute(PoolAttribute::$attribute))?;
-                    Ok(attributes!(@ $kind value))
-                }
-            )*
-
-            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-                let mut text = String::from("_MemPoolAttributes(");
-                $(
-                    text.push_str(concat!(stringify!($name), "="));
-                    text.push_str(&self.$name(py)?.to_string());
-                    text.push_str(", ");
-                )*
-                text.truncate(text.len() - 2);
-                text.push(')');
-                Ok(text)
-            }
-        }
-    };
-    (@ bool) => { bool };
-    (@ int) => { u64 };
-    (@ bool $value:ident) => { $value != 0 };
-    (@ int $value:ident) => { $value };
-}
-
-attributes! {
-    /// Whether memory is reused along event dependencies.
-    reuse_follow_event_dependencies: bool = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
-    /// Whether memory is reused when its free happens to be done.
-    reuse_allow_opportunistic: bool = CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC;
-    /// Whether the driver may add dependencies of its own to reuse memory.
-    reuse_allow_internal_dependencies: bool = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
-    /// How many bytes are kept before memory goes back to the system.
-    release_threshold: int = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    /// Bytes that the pool has of the system now.
-    reserved_mem_current: int = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
-    /// The most bytes that it has had of the system.
-    reserved_mem_high: int = CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
-    /// Bytes of the pool that are allocated now.
-    used_mem_current: int = CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
-    /// The most bytes of the pool that have been allocated.
-    used_mem_high: int = CU_MEMPOOL_ATTR_USED_MEM_HIGH;
 }

@@ -82,7 +82,7 @@ pub fn allocate<'py>(
     stream: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Ok(pool) = resource.cast_exact::<DeviceMemoryResource>() {
-        return Ok(Bound::new(py, DeviceMemoryResource::allocate_ours(pool, py, size, stream)?)?.into_any());
+        return Ok(Bound::new(py, pool.as_super().get().allocate_ours(resource, size, stream)?)?.into_any());
     }
     let keywords = PyDict::new(py);
     keywords.set_item("stream", stream)?;

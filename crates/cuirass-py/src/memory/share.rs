@@ -4,8 +4,8 @@
 use crate::error::{closed, raised, run};
 use crate::memory::Buffer;
 use crate::memory::pinned::LegacyPinnedMemoryResource;
-use crate::memory::pool::DeviceMemoryResource;
-use crate::memory::resource::is_resource;
+use crate::memory::pool::MemPool;
+use crate::memory::resource::{is_resource, overrides_deallocate};
 use crate::memory::user::UserMemory;
 use crate::slot::{Closed, Share, Slot, Use, drop_detached};
 use crate::stream;
@@ -96,7 +96,9 @@ impl Buffer {
             Some(stream) => cuirass::Stream::clone(&*stream::argument(stream)?),
             None => cuirass::Stream::legacy_default(),
         };
-        if let Ok(pool) = resource.cast_exact::<DeviceMemoryResource>() {
+        if let Ok(pool) = resource.cast::<MemPool>()
+            && !overrides_deallocate(resource, &resource.py().get_type::<MemPool>())?
+        {
             // SAFETY: [foreign-memory] the caller's promise: memory of this pool that nobody else frees.
             let buffer = unsafe { cuirass::Buffer::from_raw(address, bytes, &pool.get().pool()?, &stream) };
             return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));

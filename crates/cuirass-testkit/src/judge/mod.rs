@@ -8,7 +8,7 @@ use crate::ledger::{self, Entry, Handle, Life};
 use crate::operation::{Ends, Operation};
 use cuirass_fault::{Error, Library, Report};
 use messages::GAVE_UP;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of the operation.
 pub enum Ended {
@@ -370,7 +370,15 @@ impl<'a> Judge<'a> {
             _ => texts.contains(&ledger::name_in_messages(*handle)) || entry.strays > 0,
         };
         let untold = |left: &BTreeMap<Handle, Entry>| -> Vec<String> {
-            let untold = left.iter().filter(|(handle, entry)| !told(handle, entry));
+            // What was leaked keeps what it needs.
+            let mut kept: BTreeSet<Handle> = BTreeSet::new();
+            for (_, entry) in left.iter().filter(|(handle, entry)| told(handle, entry)) {
+                kept.extend(&entry.parents);
+                kept.insert(("context", entry.context));
+                let streams = entry.parents.iter().filter_map(|parent| left.get(parent));
+                kept.extend(streams.map(|stream| ("context", stream.context)));
+            }
+            let untold = left.iter().filter(|(handle, entry)| !told(handle, entry) && !kept.contains(*handle));
             untold.map(|(handle, _)| ledger::shown(*handle)).collect()
         };
         let failed = self.raised().is_some();

@@ -16,7 +16,7 @@ pub(crate) fn relaxed<T>(operation: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
 pub(crate) fn release(what: fmt::Arguments<'_>, operation: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
     match call::thread_exchange_stream_capture_mode(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED) {
         Ok(previous) => relaxed_from(previous, operation),
-        Err(failure) => Err(failure.note(format!("{what} was not released, and is leaked"))),
+        Err(failure) => Err(failure.leaking(what)),
     }
 }
 

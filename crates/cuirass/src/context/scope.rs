@@ -5,6 +5,7 @@ use cuirass_call::context as call;
 use cuirass_call::sys::cuda::CUcontext;
 use cuirass_fault::Failure;
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 /// What the caller had current, where it was another context.
 struct Entered {
@@ -158,6 +159,14 @@ pub(crate) fn submit<T>(target: CUcontext, what: &str, operation: impl FnOnce() 
     }
 }
 
+/// What the release of something came to. Where it was leaked, what it needed is kept for good.
+pub(crate) fn ended<T>(needed: T, result: Outcome<()>) -> Outcome<()> {
+    if result.as_ref().is_err_and(|failure| failure.facts().is_some_and(|facts| facts.leaked)) {
+        let _kept = ManuallyDrop::new(needed);
+    }
+    result
+}
+
 /// Runs `operation`, which gives `what` back, with `target` current. Entering failed: nothing was given back, it is
 /// leaked.
 pub(crate) fn release(
@@ -168,8 +177,7 @@ pub(crate) fn release(
     let entered = match enter(target) {
         Ok(entered) => entered,
         Err(failure) => {
-            let note = format!("its context ({target:p}) could not be entered: {what} was not released, and is leaked");
-            return Err(failure.note(note));
+            return Err(failure.leaking(format_args!("its context ({target:p}) could not be entered: {what}")));
         }
     };
     let Some(entered) = entered else { return operation() };

@@ -40,6 +40,7 @@ impl Kind for ExecKind {
         let what = format_args!("executable graph {exec:p}");
         let destroyed =
             scope::release(needs.context.as_raw(), what, || relaxed_scope::release(what, || call::destroy(exec)));
+        let destroyed = scope::ended(needs.context, destroyed);
         let definition = needs.definition.into_inner();
         let released = launched::release_after(needs.launched.into_places(), definition.attachments().clone());
         let released = match (released, definition.close_inner()) {
@@ -200,6 +201,7 @@ fn not_updated(exec: CUgraphExec, reason: CUgraphExecUpdateResult) -> Failure {
         subject: format!("graph {exec:p}"),
         log: None,
         notes: vec![format!("the driver's reason: {name}; the graph is as it was")],
+        leaked: false,
     })
 }
 

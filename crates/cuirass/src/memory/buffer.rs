@@ -4,7 +4,7 @@ use crate::context::{Context, capture, scope};
 use crate::deferred::{self, Attempt};
 use crate::device::Device;
 use crate::memory::held::Held;
-use crate::memory::pool::DeviceMemoryResource;
+use crate::memory::pool::MemoryPool;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::builder;
@@ -65,7 +65,7 @@ pub(crate) struct Origin {
 }
 
 enum Source {
-    Pool(DeviceMemoryResource),
+    Pool(MemoryPool),
     /// `cuMemAlloc`.
     Synchronous(Context),
     /// `cuMemAllocHost`.
@@ -94,11 +94,16 @@ impl Kind for Memory {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
             Source::Synchronous(_context) if range.address == 0 => Ok(()),
             // Measured: no context has to be current.
-            Source::Synchronous(context) => release_synchronous(range.address, &context),
+            Source::Synchronous(context) => {
+                let result = release_synchronous(range.address, &context);
+                scope::ended(context, result)
+            }
             Source::Pinned(context) => {
                 let address = std::ptr::with_exposed_provenance_mut(usize::try_from(range.address).unwrap_or(0));
                 let what = format_args!("page-locked memory {address:p}");
-                scope::release(context.raw(), what, || capture::release(what, || pinned::free_host(address)))
+                let free = || capture::release(what, || pinned::free_host(address));
+                let result = scope::release(context.raw(), what, free);
+                scope::ended(context, result)
             }
             Source::Resource(resource) => {
                 let stream = stream.unwrap_or_else(Stream::legacy_default);
@@ -115,23 +120,34 @@ fn release_synchronous(address: u64, context: &Context) -> Outcome<()> {
     scope::release(context.raw(), what, || capture::release(what, || call::free(address)))
 }
 
-fn release_to_pool(range: Range, resource: DeviceMemoryResource, stream: Option<Stream>) -> Outcome<()> {
+fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
-    match try_release_to_pool(range, &resource, &stream)? {
-        Attempt::Done => Ok(()),
-        Attempt::Wait => {
+    match try_release_to_pool(range, &resource, &stream) {
+        Ok(Attempt::Done) => Ok(()),
+        Ok(Attempt::Wait) => {
             deferred::defer(Memory::NAME, move || try_release_to_pool(range, &resource, &stream));
             Ok(())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
+    match free_in_pool(range, resource, stream) {
+        Ok(attempt) => Ok(attempt),
+        Err(failure) => {
+            scope::ended((resource.clone(), stream.clone()), Err(failure))?;
+            Ok(Attempt::Done)
         }
     }
 }
 
 /// Frees pooled memory in the order of a stream; not while that stream is being captured, nor on the legacy default
 /// stream while a capture involves it, where the driver refuses and the second would invalidate the capture.
-fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &Stream) -> Outcome<Attempt> {
+fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
     let raw = stream.as_raw();
-    let what = format_args!("memory {:#x}", range.address);
+    let what = format_args!("memory {:#x} (stream {raw:p})", range.address);
     let free = || capture::release(what, || pool::free_async(range.address, raw));
     if !stream.is_default() {
         return match free() {
@@ -166,7 +182,7 @@ fn try_release_to_pool(range: Range, resource: &DeviceMemoryResource, stream: &S
                 attempt = Attempt::Wait;
                 Ok(())
             }
-            Err(failure) => Err(failure.note(format!("{what} was not released, and is leaked"))),
+            Err(failure) => Err(failure.leaking(what)),
         }
     })?;
     Ok(attempt)
@@ -190,7 +206,7 @@ impl Buffer {
         Buffer(Owned::new(Range { address, bytes }, origin))
     }
 
-    pub(crate) fn pooled(address: u64, bytes: usize, resource: DeviceMemoryResource, stream: Stream) -> Buffer {
+    pub(crate) fn pooled(address: u64, bytes: usize, resource: MemoryPool, stream: Stream) -> Buffer {
         Buffer::new(address, bytes, Source::Pool(resource), Some(stream))
     }
 
@@ -236,7 +252,7 @@ impl Buffer {
     /// # Safety
     /// The memory was allocated from `resource`'s pool, and nobody else frees it.
     #[allow(unsafe_code)]
-    pub unsafe fn from_raw(address: u64, bytes: usize, resource: &DeviceMemoryResource, stream: &Stream) -> Buffer {
+    pub unsafe fn from_raw(address: u64, bytes: usize, resource: &MemoryPool, stream: &Stream) -> Buffer {
         Buffer::pooled(address, bytes, resource.clone(), stream.clone())
     }
 
@@ -319,8 +335,8 @@ impl Buffer {
         }
     }
 
-    /// The pool resource that it comes from, if it comes from one.
-    pub fn pool_resource(&self) -> Option<DeviceMemoryResource> {
+    /// The pool that it comes from, if it comes from one.
+    pub fn pool(&self) -> Option<MemoryPool> {
         match &self.0.parent().source {
             Source::Pool(resource) => Some(resource.clone()),
             _ => None,
@@ -339,6 +355,7 @@ impl Buffer {
     pub fn is_host_accessible(&self) -> bool {
         match &self.0.parent().source {
             Source::Pinned(_) => true,
+            Source::Pool(pool) => pool.is_host_accessible(),
             Source::Resource(resource) => resource.is_host_accessible(),
             _ => false,
         }
@@ -347,7 +364,7 @@ impl Buffer {
     /// The device that it is on, as far as its resource says; `None` for host memory.
     pub fn device(&self) -> Option<Device> {
         match &self.0.parent().source {
-            Source::Pool(resource) => Some(resource.device_inner()),
+            Source::Pool(resource) => resource.device_inner(),
             Source::Synchronous(context) | Source::Graph(context) => Some(context.device()),
             Source::Resource(resource) => resource.device(),
             Source::Pinned(_) | Source::Borrowed { .. } => None,

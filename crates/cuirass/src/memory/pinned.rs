@@ -2,14 +2,89 @@
 #![allow(unsafe_code)]
 
 use crate::context::{Context, scope};
-use crate::device::Device;
+use crate::device::{Device, DeviceAttribute};
 use crate::memory::buffer::{Buffer, MemoryResource};
+use crate::memory::location::Location;
+use crate::memory::pool::{MemoryPool, PooledMemory, pool_resource};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use bytemuck::Pod;
-use cuirass_call::memory::pinned as call;
+use cuirass_call::memory::{pinned as call, pool};
+use cuirass_call::sys::cuda::CUmemAllocationType;
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
+
+/// Page-locked host memory of a pool: allocated and freed in the order of a stream. Clones are the same resource.
+#[derive(Clone)]
+pub struct PinnedMemoryResource(MemoryPool);
+
+pool_resource!(PinnedMemoryResource);
+
+/// How a pool of page-locked memory is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PinnedMemoryResourceOptions {
+    /// The most memory that it may take, in bytes; 0 leaves that to the driver.
+    pub max_size: usize,
+    /// Whether other processes can use its memory.
+    pub ipc_enabled: bool,
+    /// The NUMA node that its memory is on. Without one the system places it; for other processes, which need a node,
+    /// it is the one that is nearest to the current context's device.
+    pub numa_id: Option<i32>,
+}
+
+impl PinnedMemoryResource {
+    /// The driver's current pool of page-locked memory.
+    ///
+    /// # Errors
+    /// What the driver answers; [`Unsupported`](crate::ErrorKind::Unsupported) before CUDA 13.0.
+    pub fn current() -> Result<PinnedMemoryResource> {
+        let context = Context::current_or_primary()?;
+        let kind = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        let raw = pool::get_mem_pool(&Location::Host.raw(), kind)?;
+        let memory = PooledMemory::Pinned(Location::Host);
+        Ok(PinnedMemoryResource(MemoryPool::of_driver(raw, context, memory)?))
+    }
+
+    /// `cuMemPoolCreate`: a pool of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a negative NUMA node; what the driver answers.
+    pub fn create(options: &PinnedMemoryResourceOptions) -> Result<PinnedMemoryResource> {
+        let context = Context::current_or_primary()?;
+        let location = match options.numa_id {
+            Some(node) if node < 0 => {
+                return Err(
+                    Failure::misuse(Misuse::Value, format!("a NUMA node has a number from 0, not {node}")).raise()
+                );
+            }
+            Some(node) => Location::HostNuma(node),
+            None if options.ipc_enabled => {
+                let node = context.device().attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)?;
+                Location::HostNuma(node.unwrap_or(0).max(0))
+            }
+            None => Location::Host,
+        };
+        let memory = PooledMemory::Pinned(location);
+        Ok(PinnedMemoryResource(MemoryPool::create(memory, options.max_size, options.ipc_enabled, context)?))
+    }
+
+    /// The NUMA node that its memory is on; `None` where the system places it.
+    pub fn numa_id(&self) -> Option<i32> {
+        match self.memory() {
+            PooledMemory::Pinned(Location::HostNuma(node)) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Gives up this share. If no other share and no buffer is left, a pool of its own is destroyed, and the
+    /// driver's answer returned.
+    ///
+    /// # Errors
+    /// What `cuMemPoolDestroy` answers.
+    pub fn close(self) -> Result<()> {
+        self.0.close()
+    }
+}
 
 /// Page-locked host memory by `cuMemAllocHost`, which both the host and every device can use.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,9 +108,7 @@ impl MemoryResource for LegacyPinnedMemoryResource {
     fn deallocate(&self, address: u64, bytes: usize, _stream: &Stream) -> Result<()> {
         match Context::current_or_primary() {
             Ok(context) => Buffer::pinned(address, bytes, context).close(),
-            Err(failure) => {
-                Err(failure.note(format!("page-locked memory {address:#x} was not released, and is leaked")).raise())
-            }
+            Err(failure) => Err(failure.leaking(format_args!("page-locked memory {address:#x}")).raise()),
         }
     }
 

@@ -5,6 +5,8 @@ use crate::deferred;
 use crate::device::Device;
 use crate::graph::recording;
 use crate::memory::buffer::{Buffer, MemoryResource};
+use crate::memory::location::Location;
+use crate::memory::peer;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
@@ -13,35 +15,108 @@ use cuirass_call::memory::pool as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
-    CUmemoryPool, CUstreamCaptureStatus,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
+    CUstreamCaptureStatus,
 };
+use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 
 /// An attribute of a pool: the driver's numbers, by the driver's names.
 pub type PoolAttribute = CUmemPool_attribute;
 
-/// The memory of a device's pool: its default one, or one of its own. Clones are the same resource.
+/// A pool of the driver's, whatever its memory is. Clones are the same pool.
 #[derive(Clone)]
-pub struct DeviceMemoryResource(Arc<Pool>);
+pub struct MemoryPool(Arc<Pool>);
 
 struct Pool {
     raw: Opaque<CUmemoryPool>,
+    /// Where allocations on a default stream are made when no context is current.
     context: Context,
+    memory: PooledMemory,
     /// The pool, where it is one of our own; destroyed with the last buffer of it.
     owned: Option<Owned<PoolKind>>,
 }
+
+/// What a pool's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PooledMemory {
+    /// Memory of a device.
+    Device(Device),
+    /// Page-locked memory of the host, placed by the system or on a NUMA node.
+    Pinned(Location),
+    /// Managed memory, with where it is rather to be.
+    Managed(Option<Location>),
+}
+
+/// The memory of a device's pool: its current one, or one of its own. Clones are the same resource.
+#[derive(Clone)]
+pub struct DeviceMemoryResource(MemoryPool);
+
+/// A resource that is a pool: it has the pool's functions, and gives its memory.
+macro_rules! pool_resource {
+    ($name:ident) => {
+        impl std::ops::Deref for $name {
+            type Target = $crate::memory::MemoryPool;
+
+            #[inline]
+            fn deref(&self) -> &$crate::memory::MemoryPool {
+                &self.0
+            }
+        }
+
+        impl $crate::memory::MemoryResource for $name {
+            fn allocate(&self, bytes: usize, stream: &$crate::Stream) -> $crate::Result<$crate::memory::Buffer> {
+                self.0.allocate(bytes, stream)
+            }
+
+            fn deallocate(&self, address: u64, bytes: usize, stream: &$crate::Stream) -> $crate::Result<()> {
+                $crate::memory::MemoryResource::deallocate(&self.0, address, bytes, stream)
+            }
+
+            fn is_device_accessible(&self) -> bool {
+                $crate::memory::MemoryResource::is_device_accessible(&self.0)
+            }
+
+            fn is_host_accessible(&self) -> bool {
+                $crate::memory::MemoryResource::is_host_accessible(&self.0)
+            }
+
+            fn device(&self) -> Option<$crate::Device> {
+                $crate::memory::MemoryResource::device(&self.0)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.0).finish()
+            }
+        }
+    };
+}
+pub(crate) use pool_resource;
+
+pool_resource!(DeviceMemoryResource);
 
 struct PoolKind;
 
 impl Kind for PoolKind {
     const NAME: &'static str = "a memory pool";
     type Raw = CUmemoryPool;
-    type Parent = ();
+    /// The devices that were given access to its memory.
+    type Parent = Mutex<Vec<Device>>;
 
-    fn release(pool: CUmemoryPool, (): ()) -> Outcome<()> {
-        capture::release(format_args!("memory pool {pool:p}"), || call::destroy(pool))
+    fn release(pool: CUmemoryPool, peers: Mutex<Vec<Device>>) -> Outcome<()> {
+        capture::release(format_args!("memory pool {pool:p}"), || {
+            let revoked = peer::revoke(pool, &peers.into_inner());
+            match (revoked, call::destroy(pool)) {
+                (Ok(()), destroyed) => destroyed,
+                (Err(revoking), Ok(())) => Err(revoking.note("the pool itself was destroyed")),
+                (Err(revoking), Err(destroying)) => {
+                    Err(destroying.attach_to(revoking, "destroying the pool failed too"))
+                }
+            }
+        })
     }
 }
 
@@ -55,21 +130,11 @@ pub struct DeviceMemoryResourceOptions {
 }
 
 impl DeviceMemoryResource {
-    /// A device's default pool. Where its release threshold is 0, as the driver makes it, it is raised so that freed
-    /// memory is kept for reuse instead of going back to the system at every synchronisation. This disturbs no
-    /// capture on any thread.
-    pub(crate) fn default_of(device: Device) -> Outcome<DeviceMemoryResource> {
+    /// A device's current pool, which is its default one unless somebody has set another.
+    pub(crate) fn current_of(device: Device) -> Outcome<DeviceMemoryResource> {
         let context = device.primary()?;
-        let raw = call::device_get_default_mem_pool(device.raw())?;
-        capture::relaxed(|| {
-            let threshold = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-            if call::get_attribute(raw, threshold)? == 0 {
-                call::set_attribute(raw, threshold, u64::MAX)
-            } else {
-                Ok(())
-            }
-        })?;
-        Ok(DeviceMemoryResource(Arc::new(Pool { raw: Opaque(raw), context, owned: None })))
+        let raw = call::device_get_mem_pool(device.raw())?;
+        Ok(DeviceMemoryResource(MemoryPool::of_driver(raw, context, PooledMemory::Device(device))?))
     }
 
     /// `cuMemPoolCreate`: a pool of its own, on a device.
@@ -78,21 +143,8 @@ impl DeviceMemoryResource {
     /// What the driver answers.
     pub fn create(device: Device, options: &DeviceMemoryResourceOptions) -> Result<DeviceMemoryResource> {
         let context = device.context()?;
-        let mut properties = CUmemPoolProps {
-            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            handleTypes: if options.ipc_enabled {
-                CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-            } else {
-                CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
-            },
-            maxSize: options.max_size,
-            ..CUmemPoolProps::default()
-        };
-        properties.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        properties.location.__bindgen_anon_1.id = device.raw();
-        let raw = call::create(&properties)?;
-        let owned = Some(Owned::new(raw, ()));
-        Ok(DeviceMemoryResource(Arc::new(Pool { raw: Opaque(raw), context, owned })))
+        let memory = PooledMemory::Device(device);
+        Ok(DeviceMemoryResource(MemoryPool::create(memory, options.max_size, options.ipc_enabled, context)?))
     }
 
     /// A pool of another library's, which is never destroyed here.
@@ -105,7 +157,100 @@ impl DeviceMemoryResource {
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(raw: CUmemoryPool, device: Device) -> Result<DeviceMemoryResource> {
         let context = device.context()?;
-        Ok(DeviceMemoryResource(Arc::new(Pool { raw: Opaque(raw), context, owned: None })))
+        let pool = Pool { raw: Opaque(raw), context, memory: PooledMemory::Device(device), owned: None };
+        Ok(DeviceMemoryResource(MemoryPool(Arc::new(pool))))
+    }
+
+    /// Gives up this share. If no other share and no buffer is left, a pool of its own is destroyed, and the
+    /// driver's answer returned.
+    ///
+    /// # Errors
+    /// What `cuMemPoolDestroy` answers.
+    pub fn close(self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+impl MemoryPool {
+    /// A pool of the driver's own. Where its release threshold is 0, as the driver makes it, it is raised so that freed
+    /// memory is kept for reuse instead of going back to the system at every synchronisation. This disturbs no
+    /// capture on any thread.
+    pub(super) fn of_driver(raw: CUmemoryPool, context: Context, memory: PooledMemory) -> Outcome<MemoryPool> {
+        capture::relaxed(|| {
+            let threshold = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            if call::get_attribute(raw, threshold)? == 0 {
+                call::set_attribute(raw, threshold, u64::MAX)
+            } else {
+                Ok(())
+            }
+        })?;
+        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned: None })))
+    }
+
+    /// `cuMemPoolCreate`: a pool of its own.
+    pub(super) fn create(
+        memory: PooledMemory,
+        max_size: usize,
+        ipc_enabled: bool,
+        context: Context,
+    ) -> Outcome<MemoryPool> {
+        let (kind, location) = match memory {
+            PooledMemory::Device(device) => {
+                (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, Location::Device(device).raw())
+            }
+            PooledMemory::Pinned(location) => (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, location.raw()),
+            PooledMemory::Managed(preferred) => (
+                CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED,
+                preferred.map_or_else(Location::raw_none, Location::raw),
+            ),
+        };
+        let handle_types = if ipc_enabled {
+            CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        } else {
+            CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
+        };
+        let properties = CUmemPoolProps {
+            allocType: kind,
+            handleTypes: handle_types,
+            location,
+            maxSize: max_size,
+            ..CUmemPoolProps::default()
+        };
+        let raw = call::create(&properties)?;
+        Ok(MemoryPool::owned(raw, context, memory))
+    }
+
+    /// A pool that the driver has just made.
+    pub(super) fn owned(raw: CUmemoryPool, context: Context, memory: PooledMemory) -> MemoryPool {
+        let owned = Some(Owned::new(raw, Mutex::new(Vec::new())));
+        MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned }))
+    }
+
+    /// The devices that its end takes access from again.
+    fn peers(&self) -> Option<&Mutex<Vec<Device>>> {
+        self.0.owned.as_ref().map(Owned::parent)
+    }
+
+    pub(super) fn note_granted(&self, devices: &[Device]) {
+        if let Some(peers) = self.peers() {
+            let mut peers = peers.lock();
+            for device in devices {
+                if !peers.contains(device) {
+                    peers.push(*device);
+                }
+            }
+        }
+    }
+
+    pub(super) fn note_revoked(&self, devices: &[Device]) {
+        if let Some(peers) = self.peers() {
+            peers.lock().retain(|peer| !devices.contains(peer));
+        }
+    }
+
+    /// What its memory is.
+    pub fn memory(&self) -> PooledMemory {
+        self.0.memory
     }
 
     /// The driver's handle.
@@ -122,8 +267,11 @@ impl DeviceMemoryResource {
         &self.0.context
     }
 
-    pub(crate) fn device_inner(&self) -> Device {
-        self.0.context.device()
+    pub(crate) fn device_inner(&self) -> Option<Device> {
+        match self.memory() {
+            PooledMemory::Device(device) | PooledMemory::Managed(Some(Location::Device(device))) => Some(device),
+            PooledMemory::Pinned(_) | PooledMemory::Managed(_) => None,
+        }
     }
 
     /// An attribute's value; flags are 0 or 1, the rest bytes.
@@ -245,22 +393,23 @@ fn refuse_in_capture(stream: &Stream) -> Outcome<Captured> {
     Ok(Captured::BySomebody)
 }
 
-impl MemoryResource for DeviceMemoryResource {
+impl MemoryResource for MemoryPool {
     fn allocate(&self, bytes: usize, stream: &Stream) -> Result<Buffer> {
-        DeviceMemoryResource::allocate(self, bytes, stream)
+        MemoryPool::allocate(self, bytes, stream)
     }
 
     fn deallocate(&self, address: u64, _bytes: usize, stream: &Stream) -> Result<()> {
-        let what = format_args!("memory {address:#x}");
+        let what = format_args!("memory {address:#x} (stream {:p})", stream.as_raw());
         let stream = match self.bound(stream) {
             Ok(stream) => stream,
-            Err(failure) => return Err(failure.note(format!("{what} was not released, and is leaked")).raise()),
+            Err(failure) => return Ok(scope::ended((self.clone(), stream.clone()), Err(failure.leaking(what)))?),
         };
         let free = || capture::release(what, || call::free_async(address, stream.as_raw()));
-        match stream.bound_context() {
-            Some(context) => Ok(scope::release(context.raw(), what, free)?),
-            None => Ok(free()?),
-        }
+        let result = match stream.bound_context() {
+            Some(context) => scope::release(context.raw(), what, free),
+            None => free(),
+        };
+        Ok(scope::ended((self.clone(), stream), result)?)
     }
 
     fn is_device_accessible(&self) -> bool {
@@ -268,16 +417,16 @@ impl MemoryResource for DeviceMemoryResource {
     }
 
     fn is_host_accessible(&self) -> bool {
-        false
+        !matches!(self.memory(), PooledMemory::Device(_))
     }
 
     fn device(&self) -> Option<Device> {
-        Some(self.device_inner())
+        self.device_inner()
     }
 }
 
-impl std::fmt::Debug for DeviceMemoryResource {
+impl std::fmt::Debug for MemoryPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DeviceMemoryResource({:p} on device {})", self.as_raw(), self.device_inner().ordinal())
+        write!(f, "MemoryPool({:p}, {:?})", self.as_raw(), self.memory())
     }
 }

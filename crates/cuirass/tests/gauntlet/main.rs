@@ -105,7 +105,7 @@ fn process(what: &str, job: &str) -> Command {
     command.args([what, job]);
     // What the simulated driver would write to stderr is read from it, and is part of the checks.
     if std::env::var_os("CUIRASS_SIM").is_none() {
-        command.env("CUIRASS_SIM", "quiet=1");
+        command.env("CUIRASS_SIM", "devices=2,quiet=1");
     }
     command
 }

@@ -241,7 +241,7 @@ fn of_buffers() -> Vec<Operation> {
         operation!("Buffer::len", kept, |(buffer, _)| Ok(buffer.len())).makes_no_call(),
         operation!("Buffer::is_empty", kept, |(buffer, _)| Ok(buffer.is_empty())).makes_no_call(),
         operation!("Buffer::deallocation_stream", kept, |(buffer, _)| Ok(buffer.deallocation_stream())).makes_no_call(),
-        operation!("Buffer::pool_resource", kept, |(buffer, _)| Ok(buffer.pool_resource())).makes_no_call(),
+        operation!("Buffer::pool", kept, |(buffer, _)| Ok(buffer.pool())).makes_no_call(),
         operation!("Buffer::is_device_accessible", kept, |(buffer, _)| Ok(buffer.is_device_accessible()))
             .makes_no_call(),
         operation!("Buffer::is_host_accessible", kept, |(buffer, _)| Ok(buffer.is_host_accessible())).makes_no_call(),

@@ -1,6 +1,8 @@
 //! What operations need, and how to see that it still works.
 
-use cuirass::memory::{Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, PinnedMemory, Transfer};
+use cuirass::memory::{
+    Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, MemoryPool, PinnedMemory, PinnedMemoryResource, Transfer,
+};
 use cuirass::{
     Context, Device, Error, Event, EventOptions, Kernel, ObjectCode, Program, ProgramOptions, Result, Stream,
     StreamOptions,
@@ -143,7 +145,7 @@ impl Works for Event {
     }
 }
 
-impl Works for DeviceMemoryResource {
+impl Works for MemoryPool {
     fn works(&self) -> Result<()> {
         let stream = stream()?;
         let buffer = self.allocate(64, &stream)?;
@@ -151,6 +153,18 @@ impl Works for DeviceMemoryResource {
         buffer.close()?;
         stream.synchronize()?;
         stream.close()
+    }
+}
+
+impl Works for DeviceMemoryResource {
+    fn works(&self) -> Result<()> {
+        MemoryPool::works(self)
+    }
+}
+
+impl Works for PinnedMemoryResource {
+    fn works(&self) -> Result<()> {
+        MemoryPool::works(self)
     }
 }
 

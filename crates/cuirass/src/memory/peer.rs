@@ -1,0 +1,63 @@
+//! Access between devices: whose memory a device's kernels may use.
+
+use crate::device::Device;
+use crate::memory::location::Location;
+use crate::memory::pool::MemoryPool;
+use crate::{Outcome, Result};
+use cuirass_call::memory::peer as call;
+use cuirass_call::sys::cuda::{CUmemAccess_flags, CUmemAccessDesc, CUmemoryPool};
+
+const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+const NONE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+
+fn descriptions<'a>(devices: &'a [Device], flags: CUmemAccess_flags) -> impl Iterator<Item = CUmemAccessDesc> + 'a {
+    devices.iter().map(move |device| CUmemAccessDesc { location: Location::Device(*device).raw(), flags })
+}
+
+impl Device {
+    /// Whether this device's kernels can be given access to memory of another one (`cuDeviceCanAccessPeer`).
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn can_access_peer(self, peer: Device) -> Result<bool> {
+        Ok(call::device_can_access_peer(self.raw(), peer.raw())?)
+    }
+}
+
+impl MemoryPool {
+    /// Whether a device's kernels may read and write its memory, as the driver says now (`cuMemPoolGetAccess`).
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn is_accessible_by(&self, device: Device) -> Result<bool> {
+        Ok(call::pool_get_access(self.as_raw(), &Location::Device(device).raw())? == READ_WRITE)
+    }
+
+    /// Gives some devices access to its memory, what is allocated already included, and takes it from others, in one
+    /// `cuMemPoolSetAccess`. Its own device always has it. This can take seconds.
+    ///
+    /// # Errors
+    /// What the driver answers: for a device that cannot have access, or that the pool is on and is to lose it.
+    pub fn set_access(&self, granted: &[Device], revoked: &[Device]) -> Result<()> {
+        let access: Vec<CUmemAccessDesc> =
+            descriptions(granted, READ_WRITE).chain(descriptions(revoked, NONE)).collect();
+        if access.is_empty() {
+            return Ok(());
+        }
+        // What was granted is noted first: whatever the call answers, it may have been done.
+        self.note_granted(granted);
+        call::pool_set_access(self.as_raw(), &access)?;
+        self.note_revoked(revoked);
+        Ok(())
+    }
+}
+
+/// Takes access to a pool's memory from devices, as its end does: the memory of a pool that is made later may be the
+/// same, and must not come with it.
+pub(super) fn revoke(pool: CUmemoryPool, devices: &[Device]) -> Outcome<()> {
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let access: Vec<CUmemAccessDesc> = descriptions(devices, NONE).collect();
+    call::pool_set_access(pool, &access)
+}
