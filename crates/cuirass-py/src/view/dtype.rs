@@ -19,8 +19,8 @@ pub enum Dtype {
     Unknown,
     /// DLPack's code; numpy's object is made when it is asked for.
     Code(DataType),
-    /// numpy's object.
-    Object(Py<PyAny>),
+    /// numpy's object, and DLPack's code if that is known.
+    Object(Py<PyAny>, Option<DataType>),
 }
 
 /// One lane of a type.
@@ -123,7 +123,7 @@ pub fn of_typestr(typestr: &Bound<'_, PyString>) -> PyResult<(Dtype, usize)> {
     }
     let object = object(typestr.py(), typestr.as_any())?;
     let size = itemsize_of_object(&object)?;
-    Ok((Dtype::Object(object.unbind()), size))
+    Ok((Dtype::Object(object.unbind(), None), size))
 }
 
 fn plain_typestr(text: &str) -> Option<DataType> {
@@ -150,4 +150,12 @@ fn plain_typestr(text: &str) -> Option<DataType> {
     };
     let code = scalar(code, bits);
     named(&PLAIN, code).map(|_name| code)
+}
+
+/// What a code is called in a message.
+pub fn name_of_code(code: DataType) -> String {
+    match named(&PLAIN, code).or_else(|| named(&NARROW, code)) {
+        Some(name) => name.to_owned(),
+        None => format!("DLPack's code {} with {} bits and {} lanes", code.code, code.bits, code.lanes),
+    }
 }

@@ -1,6 +1,7 @@
 //! Views of other libraries' arrays, and ours for them: DLPack, the two array interfaces, and plain bytes.
 
 mod bytes;
+mod copy;
 pub mod dlpack;
 pub mod dtype;
 mod exchange;

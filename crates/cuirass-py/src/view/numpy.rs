@@ -180,7 +180,7 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         strides,
         has_strides: count > 0 && !is_implied,
         itemsize: itemsize.unsigned_abs(),
-        dtype: Dtype::Object(dtype.unbind()),
+        dtype: Dtype::Object(dtype.unbind(), Some(code)),
         readonly: array.flags & WRITEABLE == 0,
         exporter: Some(object.clone().unbind()),
         tensor: None,

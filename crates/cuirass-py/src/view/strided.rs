@@ -1,6 +1,8 @@
 //! `StridedMemoryView`: where another library's array is, and how its elements lie.
 
 use crate::memory::Buffer;
+use crate::stream::Stream;
+use crate::view::copy;
 use crate::view::dlpack::{self, CPU, Device, Dims, refused};
 use crate::view::dtype::{self, Dtype};
 use crate::view::export::{self, Kept, Offer};
@@ -105,18 +107,19 @@ impl StridedMemoryView {
         &self.parts
     }
 
-    fn laid_out(&self) -> PyResult<&Parts> {
+    pub fn laid_out(&self) -> PyResult<&Parts> {
         match self.parts.itemsize {
             0 => Err(PyValueError::new_err("this view is of nothing: it has no shape, strides or type")),
             _ => Ok(&self.parts),
         }
     }
 
-    fn code(&self, py: Python<'_>) -> PyResult<dlpack::DataType> {
+    pub fn code(&self, py: Python<'_>) -> PyResult<dlpack::DataType> {
         match &self.laid_out()?.dtype {
             Dtype::Code(code) => Ok(*code),
             Dtype::Unknown => Err(refused("the type of the elements is not known: give the view a dtype")),
-            Dtype::Object(object) => dtype::code_of_object(object.bind(py))?
+            Dtype::Object(_, Some(code)) => Ok(*code),
+            Dtype::Object(object, None) => dtype::code_of_object(object.bind(py))?
                 .ok_or_else(|| refused(format!("DLPack has no type for elements of numpy's {}", object.bind(py)))),
         }
     }
@@ -442,7 +445,7 @@ impl StridedMemoryView {
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match &self.laid_out()?.dtype {
             Dtype::Unknown => Ok(py.None().into_bound(py)),
-            Dtype::Object(object) => Ok(object.bind(py).clone()),
+            Dtype::Object(object, _) => Ok(object.bind(py).clone()),
             Dtype::Code(code) => {
                 let made =
                     self.dtype.get_or_try_init(py, || Ok::<_, PyErr>(dtype::object_of_code(py, *code)?.unbind()))?;
@@ -484,12 +487,70 @@ impl StridedMemoryView {
         self.parts.exporter.as_ref().map(|exporter| exporter.bind(py).clone())
     }
 
+    /// Copies all elements of another view into this one, in the stream's order.
+    ///
+    /// Both have the same shape and type; the elements may lie in different ways. Within memory that the driver can use
+    /// (device, managed, page-locked) it is one ``cuMemcpyAsync``, or as many ``cuMemcpy2DAsync`` as the strides need: one
+    /// for each row of a transposition. Where one of them is ordinary host memory, and is strided, the host rearranges the
+    /// elements, for which the call waits.
+    ///
+    /// Parameters
+    /// ----------
+    /// other : StridedMemoryView
+    ///     The source.
+    /// stream : Stream
+    ///     The stream.
+    /// allocator : MemoryResource, optional
+    ///     Where host memory for rearranging comes from, if any is needed: page-locked memory is faster. Without it,
+    ///     ordinary memory is taken.
+    /// blocking : bool, optional
+    ///     Whether the copy is done when the call returns. Without it: where ordinary host memory takes part.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If shapes or types differ, this view is read-only or has elements at the same address, or the two overlap.
+    /// RuntimeError
+    ///     If the stream is being captured, and the copy uses ordinary host memory or would wait.
+    /// CUDAError
+    ///     What the driver answers; a note says if a part was submitted.
+    #[pyo3(signature = (other, stream, allocator=None, blocking=None))]
+    fn copy_from(
+        slf: &Bound<'_, StridedMemoryView>,
+        other: &Bound<'_, PyAny>,
+        stream: &Bound<'_, PyAny>,
+        allocator: Option<&Bound<'_, PyAny>>,
+        blocking: Option<bool>,
+    ) -> PyResult<()> {
+        copy::copy(slf, view_argument(other)?, stream, allocator, blocking)
+    }
+
+    /// Copies all elements of this view into another one, as ``other.copy_from(self, ...)``. Without a stream it is the
+    /// legacy default stream.
+    #[pyo3(signature = (other, stream=None, allocator=None, blocking=None))]
+    fn copy_to(
+        slf: &Bound<'_, StridedMemoryView>,
+        other: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        allocator: Option<&Bound<'_, PyAny>>,
+        blocking: Option<bool>,
+    ) -> PyResult<()> {
+        let to = view_argument(other)?;
+        match stream {
+            Some(stream) => copy::copy(to, slf, stream, allocator, blocking),
+            None => {
+                let legacy = Bound::new(slf.py(), Stream::of(cuirass::Stream::legacy_default()))?;
+                copy::copy(to, slf, legacy.as_any(), allocator, blocking)
+            }
+        }
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.parts.exporter)?;
         if let Some(buffer) = &self.parts.buffer {
             visit.call(&buffer.0)?;
         }
-        if let Dtype::Object(dtype) = &self.parts.dtype {
+        if let Dtype::Object(dtype, _) = &self.parts.dtype {
             visit.call(dtype)?;
         }
         Ok(())
@@ -514,6 +575,16 @@ impl StridedMemoryView {
             self.device_id(),
             if parts.readonly { "True" } else { "False" }
         ))
+    }
+}
+
+fn view_argument<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, StridedMemoryView>> {
+    match object.cast::<StridedMemoryView>() {
+        Ok(view) => Ok(view),
+        Err(_other) => {
+            let kind = object.get_type().name()?;
+            Err(PyTypeError::new_err(format!("other must be a StridedMemoryView, not {kind}")))
+        }
     }
 }
 
@@ -547,7 +618,7 @@ fn typed(py: Python<'_>, dtype: Option<&Bound<'_, PyAny>>, itemsize: Option<usiz
     if size == 0 {
         return Err(PyValueError::new_err(format!("elements of {object} have no bytes")));
     }
-    Ok((Dtype::Object(object.unbind()), size))
+    Ok((Dtype::Object(object.unbind(), None), size))
 }
 
 /// Refuses an array that does not lie in its memory.
