@@ -55,6 +55,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<module::ObjectCode>()?;
     module.add_class::<program::Program>()?;
     module.add_class::<stream::Stream>()?;
+    view::add(module)?;
     module.add("LEGACY_DEFAULT_STREAM", Py::new(py, stream::Stream::of(cuirass::Stream::legacy_default()))?)?;
     module.add("PER_THREAD_DEFAULT_STREAM", Py::new(py, stream::Stream::of(cuirass::Stream::per_thread_default()))?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -73,7 +74,6 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sim::_sim_seed, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_text, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_use, module)?)?;
-    view::add(module)?;
     module.add_class::<testing::Fault>()?;
     module.add_class::<testing::Recording>()?;
     module.add_function(wrap_pyfunction!(testing::_inject, module)?)?;

@@ -1,15 +1,16 @@
 //! Copies between views.
 #![allow(unsafe_code)]
 
-use crate::error::run;
+use crate::error::{ask, run};
 use crate::graph::keep;
 use crate::memory::Buffer;
 use crate::memory::resource::{allocate, is_resource};
 use crate::stream;
 use crate::view::dlpack::CPU;
 use crate::view::dtype::{self, Dtype};
-use crate::view::strided::{Parts, StridedMemoryView};
-use cuirass::view::{Strided, StridedCopy, StridedLayout};
+use crate::view::parts::Parts;
+use crate::view::strided::StridedMemoryView;
+use cuirass::view::{Strided, StridedCopy};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
@@ -53,9 +54,7 @@ pub fn copy(
 }
 
 fn strided(py: Python<'_>, parts: &Parts) -> PyResult<Strided> {
-    let layout = crate::error::ask(py, || {
-        StridedLayout::new(&parts.shape, parts.has_strides.then_some(parts.strides.as_slice()), parts.itemsize)
-    })?;
+    let layout = ask(py, || parts.layout())?;
     Ok(Strided { address: parts.pointer, layout, is_host: parts.device.kind == CPU })
 }
 

@@ -23,6 +23,16 @@ pub enum Dtype {
     Object(Py<PyAny>, Option<DataType>),
 }
 
+impl Dtype {
+    pub fn clone_ref(&self, py: Python<'_>) -> Dtype {
+        match self {
+            Dtype::Unknown => Dtype::Unknown,
+            Dtype::Code(code) => Dtype::Code(*code),
+            Dtype::Object(object, code) => Dtype::Object(object.clone_ref(py), *code),
+        }
+    }
+}
+
 /// One lane of a type.
 pub const fn scalar(code: u8, bits: u8) -> DataType {
     DataType { code, bits, lanes: 1 }

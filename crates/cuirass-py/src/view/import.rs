@@ -6,7 +6,7 @@ use crate::view::dlpack::{
     USED_UNVERSIONED, USED_VERSIONED, VERSION, VERSIONED, refused,
 };
 use crate::view::dtype::Dtype;
-use crate::view::strided::Parts;
+use crate::view::parts::Parts;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::CStr;
@@ -159,6 +159,7 @@ pub unsafe fn describe(tensor: &Tensor, flags: u64) -> PyResult<Parts> {
         exporter: None,
         tensor: None,
         buffer: None,
+        parent: None,
     })
 }
 

@@ -3,8 +3,8 @@
 use crate::error::raised;
 use crate::view::dlpack::{self, CPU, CUDA, Device, Dims, refused};
 use crate::view::dtype;
+use crate::view::parts::Parts;
 use crate::view::protocol::order;
-use crate::view::strided::Parts;
 use cuirass::memory::pointer_info;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -135,6 +135,7 @@ fn read(interface: &Bound<'_, PyDict>, exporter: &Bound<'_, PyAny>) -> PyResult<
         exporter: Some(exporter.clone().unbind()),
         tensor: None,
         buffer: None,
+        parent: None,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Views of other libraries' arrays, and ours for them: DLPack, the two array interfaces, and plain bytes.
+//! Views of other libraries' arrays, and ours for them: DLPack, the two array interfaces, plain bytes, and layouts.
 
 mod bytes;
 mod copy;
@@ -7,8 +7,11 @@ pub mod dtype;
 mod exchange;
 mod export;
 mod import;
+mod index;
 mod interface;
+pub mod layout;
 mod numpy;
+mod parts;
 mod protocol;
 mod strided;
 
@@ -19,6 +22,7 @@ use pyo3::prelude::*;
 
 /// Adds the family's classes.
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<layout::StridedLayout>()?;
     module.add_class::<strided::StridedMemoryView>()?;
     exchange::install(module.py())
 }

@@ -4,7 +4,7 @@
 
 use crate::view::dlpack::{self, CPU, DataType, Device, Dims};
 use crate::view::dtype::{BOOL, COMPLEX, Dtype, FLOAT, INT, UINT, scalar};
-use crate::view::strided::Parts;
+use crate::view::parts::Parts;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -185,5 +185,6 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         exporter: Some(object.clone().unbind()),
         tensor: None,
         buffer: None,
+        parent: None,
     }))
 }

@@ -6,7 +6,7 @@ use crate::stream;
 use crate::view::dlpack::{self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCHANGE_API, ExchangeApi, VERSION, refused};
 use crate::view::import::{self, Taken};
 use crate::view::numpy::{self, As};
-use crate::view::strided::Parts;
+use crate::view::parts::Parts;
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;

@@ -1,6 +1,7 @@
 //! `StridedMemoryView`: where another library's array is, and how its elements lie.
 
-use crate::memory::Buffer;
+use crate::context::not_yet;
+use crate::error::ask;
 use crate::stream::Stream;
 use crate::view::copy;
 use crate::view::dlpack::{self, CPU, Device, Dims, refused};
@@ -8,55 +9,18 @@ use crate::view::dtype::{self, Dtype};
 use crate::view::export::{self, Kept, Offer};
 use crate::view::import::Taken;
 use crate::view::interface;
+use crate::view::layout::StridedLayout;
 use crate::view::numpy::{self, As};
+use crate::view::parts::{self, Parts};
 use crate::view::protocol::{self, Offers};
 use cuirass_fault::lock::Mutex;
 use pyo3::PyTraverseError;
-use pyo3::exceptions::{PyDeprecationWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyDeprecationWarning, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
-
-/// What a view is made of.
-pub struct Parts {
-    /// The address of the first element.
-    pub pointer: u64,
-    pub device: Device,
-    /// Whether memory of the host's may be page-locked, which the driver is asked when it matters.
-    pub ask_driver: bool,
-    pub shape: Dims,
-    /// In elements.
-    pub strides: Dims,
-    /// Whether the strides were given, and not only follow from the shape.
-    pub has_strides: bool,
-    /// The bytes of an element; 0 for a view of nothing.
-    pub itemsize: usize,
-    pub dtype: Dtype,
-    pub readonly: bool,
-    pub exporter: Option<Py<PyAny>>,
-    /// What DLPack gave, which is deleted with the view.
-    pub tensor: Option<Taken>,
-    /// A buffer's memory, of which the view has a share.
-    pub buffer: Option<Use>,
-}
-
-/// A use of a buffer's memory.
-pub struct Use(Py<Buffer>);
-
-impl Use {
-    pub fn of(buffer: &Bound<'_, Buffer>) -> PyResult<Use> {
-        buffer.get().enter_until_left()?;
-        Ok(Use(buffer.clone().unbind()))
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        self.0.get().leave();
-    }
-}
 
 /// Where an array of another library's is, and how its elements lie: no copy, and no method of its own on the elements.
 ///
@@ -75,6 +39,7 @@ pub struct StridedMemoryView {
     shape: PyOnceLock<Py<PyTuple>>,
     strides: PyOnceLock<Option<Py<PyTuple>>>,
     dtype: PyOnceLock<Py<PyAny>>,
+    layout: PyOnceLock<Py<StridedLayout>>,
 }
 
 /// What a view of a subclass is made of, on its way through `__new__`.
@@ -84,7 +49,13 @@ struct Made(Mutex<Option<Parts>>);
 impl StridedMemoryView {
     #[inline]
     fn of(parts: Parts) -> StridedMemoryView {
-        StridedMemoryView { parts, shape: PyOnceLock::new(), strides: PyOnceLock::new(), dtype: PyOnceLock::new() }
+        StridedMemoryView {
+            parts,
+            shape: PyOnceLock::new(),
+            strides: PyOnceLock::new(),
+            dtype: PyOnceLock::new(),
+            layout: PyOnceLock::new(),
+        }
     }
 
     /// A view of the class, which may be a subclass.
@@ -108,10 +79,20 @@ impl StridedMemoryView {
     }
 
     pub fn laid_out(&self) -> PyResult<&Parts> {
-        match self.parts.itemsize {
-            0 => Err(PyValueError::new_err("this view is of nothing: it has no shape, strides or type")),
-            _ => Ok(&self.parts),
+        self.parts.laid_out()
+    }
+
+    /// How its elements lie.
+    pub fn layout<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, StridedLayout>> {
+        let parts = self.laid_out()?;
+        if let Some(parent) = &parts.parent {
+            return Ok(parent.layout.bind(py).clone());
         }
+        let made = self.layout.get_or_try_init(py, || {
+            let layout = ask(py, || parts.layout())?;
+            Ok::<_, PyErr>(Bound::new(py, StridedLayout::of(layout))?.unbind())
+        })?;
+        Ok(made.bind(py).clone())
     }
 
     pub fn code(&self, py: Python<'_>) -> PyResult<dlpack::DataType> {
@@ -155,23 +136,6 @@ impl StridedMemoryView {
     }
 }
 
-fn any_interface(object: &Bound<'_, PyAny>, stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<Parts> {
-    let consumer = protocol::consumer(stream_ptr)?;
-    match protocol::offers(object)? {
-        Offers::Array | Offers::Api(..) => return protocol::from_dlpack(object, consumer),
-        Offers::Methods => {}
-    }
-    let py = object.py();
-    if object.getattr_opt(intern!(py, "__dlpack__"))?.is_some() {
-        return protocol::from_dlpack(object, consumer);
-    }
-    if object.getattr_opt(intern!(py, "__cuda_array_interface__"))?.is_some() {
-        return interface::from_cuda(object, consumer);
-    }
-    let kind = object.get_type().name()?;
-    Err(refused(format!("{kind} has neither __dlpack__ nor __cuda_array_interface__")))
-}
-
 fn warn_of_construction(py: Python<'_>, instead: &str) -> PyResult<()> {
     let text = std::ffi::CString::new(format!("calling StridedMemoryView is deprecated: use {instead}"))?;
     PyErr::warn(py, &py.get_type::<PyDeprecationWarning>(), &text, 1)
@@ -201,6 +165,7 @@ impl StridedMemoryView {
                 exporter: None,
                 tensor: None,
                 buffer: None,
+                parent: None,
             }));
         };
         if let Ok(made) = object.cast_exact::<Made>()
@@ -209,7 +174,7 @@ impl StridedMemoryView {
             return Ok(StridedMemoryView::of(parts));
         }
         warn_of_construction(py, "from_any_interface()")?;
-        Ok(StridedMemoryView::of(any_interface(object, stream_ptr)?))
+        Ok(StridedMemoryView::of(parts::of_any(object, stream_ptr)?))
     }
 
     /// The view of an object with ``__dlpack__``.
@@ -299,7 +264,7 @@ impl StridedMemoryView {
         obj: &Bound<'py, PyAny>,
         stream_ptr: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        StridedMemoryView::make(cls, any_interface(obj, stream_ptr)?)
+        StridedMemoryView::make(cls, parts::of_any(obj, stream_ptr)?)
     }
 
     /// The view of a buffer's memory as an array. Nothing is ordered; the view has a share of the memory.
@@ -335,38 +300,7 @@ impl StridedMemoryView {
         dtype: Option<&Bound<'py, PyAny>>,
         is_readonly: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let Ok(buffer) = buffer.cast::<Buffer>() else {
-            let kind = buffer.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("buffer must be a Buffer, not {kind}")));
-        };
-        let (dtype, itemsize) = typed(cls.py(), dtype, itemsize)?;
-        let shape = tuple(shape, "shape")?;
-        let (strides, has_strides) = match strides {
-            None => (dlpack::compact_strides(&shape), false),
-            Some(strides) => (tuple(strides, "strides")?, !shape.is_empty()),
-        };
-        if strides.len() != shape.len() {
-            let message = format!("the shape has {} dimensions, the strides {}", shape.len(), strides.len());
-            return Err(PyValueError::new_err(message));
-        }
-        let held = Use::of(buffer)?;
-        let (address, bytes) = buffer.get().range();
-        check_fits(address, bytes, &shape, &strides, itemsize)?;
-        let device = buffer.get().dlpack_device(cls.py())?;
-        let parts = Parts {
-            pointer: address,
-            device,
-            ask_driver: false,
-            shape,
-            strides,
-            has_strides,
-            itemsize,
-            dtype,
-            readonly: is_readonly,
-            exporter: Some(buffer.clone().into_any().unbind()),
-            tensor: None,
-            buffer: Some(held),
-        };
+        let parts = parts::of_buffer(buffer, shape, strides, itemsize, dtype, is_readonly)?;
         StridedMemoryView::make(cls, parts)
     }
 
@@ -487,6 +421,63 @@ impl StridedMemoryView {
         self.parts.exporter.as_ref().map(|exporter| exporter.bind(py).clone())
     }
 
+    /// Another view of the same memory, with another layout or type; without either, the same again.
+    ///
+    /// Parameters
+    /// ----------
+    /// layout : _StridedLayout, optional
+    ///     Where the elements are. Its offsets count from where those of ``_layout`` do.
+    /// dtype : numpy.dtype, optional
+    ///     The type of an element, of the same size.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If the sizes of an element differ, or the layout reaches out of the memory that is viewed: the buffer, or
+    ///     what the exporter's elements span.
+    #[pyo3(signature = (layout=None, dtype=None))]
+    fn view<'py>(
+        slf: &Bound<'py, StridedMemoryView>,
+        layout: Option<&Bound<'py, PyAny>>,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let layout = match layout {
+            None => None,
+            Some(layout) => Some(layout.cast::<StridedLayout>().map_err(|_other| {
+                let kind = layout.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+                PyTypeError::new_err(format!("layout must be a _StridedLayout, not {kind}"))
+            })?),
+        };
+        Bound::new(slf.py(), StridedMemoryView::of(parts::again(slf, layout, dtype)?)).map(Bound::into_any)
+    }
+
+    /// How its elements lie.
+    #[getter]
+    fn _layout<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, StridedLayout>> {
+        self.layout(py)
+    }
+
+    /// A descriptor for the tensor memory accelerator. Not available yet.
+    #[pyo3(signature = (
+        box_dim=None, *, options=None, element_strides=None, data_type=None, interleave=None, swizzle=None,
+        l2_promotion=None, oob_fill=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "the interface's own")]
+    fn as_tensor_map(
+        &self,
+        box_dim: Option<&Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyAny>>,
+        element_strides: Option<&Bound<'_, PyAny>>,
+        data_type: Option<&Bound<'_, PyAny>>,
+        interleave: Option<&Bound<'_, PyAny>>,
+        swizzle: Option<&Bound<'_, PyAny>>,
+        l2_promotion: Option<&Bound<'_, PyAny>>,
+        oob_fill: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let _unused = (box_dim, options, element_strides, data_type, interleave, swizzle, l2_promotion, oob_fill);
+        Err(not_yet("StridedMemoryView.as_tensor_map()"))
+    }
+
     /// Copies all elements of another view into this one, in the stream's order.
     ///
     /// Both have the same shape and type; the elements may lie in different ways. Within memory that the driver can use
@@ -553,7 +544,10 @@ impl StridedMemoryView {
         if let Dtype::Object(dtype, _) = &self.parts.dtype {
             visit.call(dtype)?;
         }
-        Ok(())
+        match &self.parts.parent {
+            Some(parent) => visit.call(&parent.view),
+            None => Ok(()),
+        }
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -586,51 +580,4 @@ fn view_argument<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'
             Err(PyTypeError::new_err(format!("other must be a StridedMemoryView, not {kind}")))
         }
     }
-}
-
-/// A tuple of numbers.
-fn tuple(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Dims> {
-    match object.cast::<PyTuple>() {
-        Ok(tuple) => interface::numbers(tuple),
-        Err(_other) => {
-            let kind = object.get_type().name()?;
-            Err(PyTypeError::new_err(format!("{name} must be a tuple of int, not {kind}")))
-        }
-    }
-}
-
-/// A type and a size that were given, either of which may be missing.
-fn typed(py: Python<'_>, dtype: Option<&Bound<'_, PyAny>>, itemsize: Option<usize>) -> PyResult<(Dtype, usize)> {
-    let Some(dtype) = dtype else {
-        return match itemsize {
-            None => Err(PyValueError::new_err("itemsize or dtype must be given")),
-            Some(0) => Err(PyValueError::new_err("itemsize must be positive")),
-            Some(itemsize) => Ok((Dtype::Unknown, itemsize)),
-        };
-    };
-    let object = dtype::object(py, dtype)?;
-    let size = dtype::itemsize_of_object(&object)?;
-    if let Some(itemsize) = itemsize.filter(|itemsize| *itemsize != size) {
-        return Err(PyValueError::new_err(format!(
-            "itemsize is {itemsize}, but an element of {object} has {size} bytes"
-        )));
-    }
-    if size == 0 {
-        return Err(PyValueError::new_err(format!("elements of {object} have no bytes")));
-    }
-    Ok((Dtype::Object(object.unbind(), None), size))
-}
-
-/// Refuses an array that does not lie in its memory.
-fn check_fits(address: u64, bytes: usize, shape: &[i64], strides: &[i64], itemsize: usize) -> PyResult<()> {
-    interface::check_range(address, shape, strides, itemsize)?;
-    let (low, high) = dlpack::span(shape, strides, itemsize).unwrap_or((0, 0));
-    if low < 0 {
-        let message = format!("elements of the array lie up to {} bytes before the buffer's start", low.unsigned_abs());
-        return Err(PyValueError::new_err(message));
-    }
-    if high.unsigned_abs() > bytes as u64 {
-        return Err(PyValueError::new_err(format!("the array needs {high} bytes, the buffer has {bytes}")));
-    }
-    Ok(())
 }

@@ -138,6 +138,9 @@ impl StridedLayout {
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for an axis beyond the new shape or named twice.
     pub fn unsqueezed(&self, axes: &[i64]) -> Result<StridedLayout> {
+        if axes.is_empty() {
+            return Ok(self.clone());
+        }
         let ndim = self.ndim() + axes.len();
         if ndim > MAX_DIMS {
             return Err(wrong(format!("{ndim} dimensions are too many: a layout has at most {MAX_DIMS}")).raise());

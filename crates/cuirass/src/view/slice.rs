@@ -41,7 +41,8 @@ impl From<Range<i64>> for Index {
 
 impl StridedLayout {
     /// The layout of a part: an index or a slice for each axis from the first one on; further axes are left as they
-    /// are. The part's first element is at its [`slice_offset`](Self::slice_offset). Strides of an empty part are zero.
+    /// are. The part's first element is at its [`slice_offset`](Self::slice_offset). Strides are zero where a slice
+    /// takes nothing.
     ///
     /// ```
     /// # use cuirass::view::{Index, StrideOrder, StridedLayout};
@@ -62,7 +63,7 @@ impl StridedLayout {
             return Err(wrong(message).raise());
         }
         let (mut shape, mut strides) = (Dims::new(), Dims::new());
-        let mut offset = self.slice_offset();
+        let (mut offset, mut nothing_taken) = (self.slice_offset(), false);
         for (axis, (&extent, &stride)) in self.shape().iter().zip(self.effective_strides()).enumerate() {
             let start = match indices.get(axis) {
                 None => {
@@ -77,6 +78,7 @@ impl StridedLayout {
                     let stepped = stride.checked_mul(step).or((length <= 1).then_some(stride));
                     shape.push(length);
                     strides.push(stepped.ok_or_else(|| too_large("a stride"))?);
+                    nothing_taken |= length == 0;
                     if length == 0 { 0 } else { start }
                 }
             };
@@ -85,7 +87,7 @@ impl StridedLayout {
                 .and_then(|moved| offset.checked_add(moved))
                 .ok_or_else(|| too_large("the slice offset"))?;
         }
-        if shape.contains(&0) {
+        if nothing_taken {
             strides.fill(0);
         }
         Ok(StridedLayout::checked(shape, strides, self.itemsize(), offset)?)

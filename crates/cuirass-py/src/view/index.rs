@@ -1,0 +1,140 @@
+//! Numbers, tuples and slices as arguments of layouts.
+
+use cuirass::view::{Dims, Index, StrideOrder};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PySlice, PyString, PyTuple};
+
+/// A number: `ValueError` for one that is too large for its kind.
+pub struct Number<T>(pub T);
+
+impl<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>> FromPyObject<'a, 'py> for Number<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Number<T>> {
+        match object.extract::<T>() {
+            Ok(number) => Ok(Number(number)),
+            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+                let range = PyValueError::new_err(format!("{} is out of range: {error}", object.repr()?));
+                range.set_cause(object.py(), Some(error));
+                Err(range)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A tuple (or list) of numbers.
+pub struct Numbers(pub Dims);
+
+impl<'py> FromPyObject<'_, 'py> for Numbers {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Numbers> {
+        let number = |item: Bound<'py, PyAny>| Ok(item.extract::<Number<i64>>()?.0);
+        if let Ok(tuple) = object.cast::<PyTuple>() {
+            return Ok(Numbers(tuple.iter().map(number).collect::<PyResult<Dims>>()?));
+        }
+        if let Ok(list) = object.cast::<PyList>() {
+            return Ok(Numbers(list.iter().map(number).collect::<PyResult<Dims>>()?));
+        }
+        Err(PyTypeError::new_err(format!("expected a tuple of ints, got {}", object.get_type().name()?)))
+    }
+}
+
+/// A number, or a tuple of them.
+pub struct OneOrMore(pub Dims);
+
+impl<'py> FromPyObject<'_, 'py> for OneOrMore {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<OneOrMore> {
+        if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
+            return Ok(OneOrMore(object.extract::<Numbers>()?.0));
+        }
+        Ok(OneOrMore(Dims::from_elem(object.extract::<Number<i64>>()?.0, 1)))
+    }
+}
+
+/// The order of strides, by its letter or as a permutation.
+pub enum Order {
+    Letter(StrideOrder<'static>),
+    Axes(Dims),
+}
+
+impl Order {
+    pub const C: Order = Order::Letter(StrideOrder::C);
+    pub const K: Order = Order::Letter(StrideOrder::Keep);
+
+    pub fn get(&self) -> StrideOrder<'_> {
+        match self {
+            Order::Letter(order) => *order,
+            Order::Axes(axes) => StrideOrder::Axes(axes),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Order {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Order> {
+        if let Ok(letter) = object.cast::<PyString>() {
+            return match letter.to_cow()?.as_ref() {
+                "C" => Ok(Order::C),
+                "F" => Ok(Order::Letter(StrideOrder::F)),
+                "K" => Ok(Order::K),
+                other => Err(PyValueError::new_err(format!(
+                    "a stride order is 'C', 'F', 'K' (that of another layout) or a permutation of the axes, not {other:?}"
+                ))),
+            };
+        }
+        Ok(Order::Axes(object.extract::<Numbers>()?.0))
+    }
+}
+
+/// What is in the brackets: an index, a slice, or a tuple of them.
+pub struct Indices(pub Dims<Index>);
+
+impl<'py> FromPyObject<'_, 'py> for Indices {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Indices> {
+        match object.cast::<PyTuple>() {
+            Ok(tuple) => Ok(Indices(tuple.iter().map(|item| index(&item)).collect::<PyResult<Dims<Index>>>()?)),
+            Err(_one) => Ok(Indices(Dims::from_elem(index(&object)?, 1))),
+        }
+    }
+}
+
+fn index(object: &Bound<'_, PyAny>) -> PyResult<Index> {
+    let py = object.py();
+    if object.is_instance_of::<PySlice>() {
+        let step = place(&object.getattr(intern!(py, "step"))?)?.unwrap_or(1);
+        let start = place(&object.getattr(intern!(py, "start"))?)?;
+        return Ok(Index::Slice { start, stop: place(&object.getattr(intern!(py, "stop"))?)?, step });
+    }
+    match object.extract::<Number<i64>>() {
+        Ok(Number(index)) => Ok(Index::At(index)),
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(PyTypeError::new_err(format!(
+            "layouts are indexed by ints, slices and tuples of them, not by {}",
+            object.get_type().name()?
+        ))),
+        Err(error) => Err(error),
+    }
+}
+
+/// A bound of a slice. What is beyond 64 bits is beyond every axis.
+fn place(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if object.is_none() {
+        return Ok(None);
+    }
+    match object.extract::<i64>() {
+        Ok(place) => Ok(Some(place)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            let number = object.call_method0(intern!(object.py(), "__index__"))?;
+            Ok(Some(if number.lt(0)? { i64::MIN } else { i64::MAX }))
+        }
+        Err(error) => Err(error),
+    }
+}
