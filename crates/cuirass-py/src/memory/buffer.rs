@@ -284,7 +284,8 @@ impl Buffer {
 
     /// Where it is: DLPack's device type (1 host, 2 CUDA, 3 page-locked, 13 managed) and the device's ordinal.
     fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
-        self.dlpack_device(py).map(|device| (device.kind, device.id))
+        let device = self.dlpack_device(py)?.exported();
+        Ok((device.kind, device.id))
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {

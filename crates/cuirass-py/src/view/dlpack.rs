@@ -38,6 +38,13 @@ pub struct Device {
     pub id: i32,
 }
 
+impl Device {
+    /// As it is exported: only memory of one device has an ordinal.
+    pub fn exported(self) -> Device {
+        if self.kind == CUDA { self } else { Device { id: 0, ..self } }
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataType {

@@ -212,7 +212,7 @@ pub fn buffer<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = buffer.py();
     let memory = buffer.get();
-    let (asked, device) = asked(memory.dlpack_device(py)?, stream, max_version, dl_device, copy)?;
+    let (asked, device) = asked(memory.dlpack_device(py)?.exported(), stream, max_version, dl_device, copy)?;
     if let Some(consumer) = &asked.consumer {
         memory.ready_on(py, consumer)?;
     }

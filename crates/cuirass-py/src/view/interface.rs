@@ -50,9 +50,6 @@ pub fn from_host(object: &Bound<'_, PyAny>) -> PyResult<Parts> {
     let found = object.getattr(intern!(object.py(), "__array_interface__"))?;
     let interface = found.cast::<PyDict>().map_err(|_other| wrong_type("__array_interface__", "a dict", &found))?;
     let parts = read(interface, object)?;
-    if parts.pointer == 0 && !parts.shape.contains(&0) {
-        return Err(refused("the array has elements and no memory: its data is null"));
-    }
     Ok(Parts { ask_driver: true, ..parts })
 }
 
@@ -122,6 +119,9 @@ fn read(interface: &Bound<'_, PyDict>, exporter: &Bound<'_, PyAny>) -> PyResult<
     };
     let (strides, has_strides) = layout(&shape, strides, itemsize)?;
     check_range(address, &shape, &strides, itemsize)?;
+    if address == 0 && !shape.contains(&0) {
+        return Err(refused("the array has elements and no memory: its address is null"));
+    }
     Ok(Parts {
         pointer: address,
         device: Device { kind: CPU, id: 0 },

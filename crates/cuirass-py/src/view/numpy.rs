@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::view::dlpack::{self, CPU, DataType, Device, Dims};
-use crate::view::dtype::{BOOL, COMPLEX, Dtype, FLOAT, INT, UINT, scalar};
+use crate::view::dtype::{BOOL, COMPLEX, Dtype, FLOAT, INT, UINT, code_of_object, scalar};
 use crate::view::parts::Parts;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -42,6 +42,8 @@ struct Descriptor {
 
 const C_CONTIGUOUS: c_int = 0x1;
 const WRITEABLE: c_int = 0x400;
+/// The first type number that other packages get.
+const FIRST_REGISTERED: c_int = 256;
 
 /// numpy's class of arrays, once what its arrays have has been checked; it is held for good.
 static CLASS: AtomicPtr<ffi::PyTypeObject> = AtomicPtr::new(null_mut());
@@ -145,11 +147,25 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         let array = &*object.as_ptr().cast::<Array>();
         (array, &*array.dtype)
     };
-    let Some(code) = code(dtype.number) else { return Ok(None) };
     if !matches!(dtype.byteorder, b'=' | b'|') {
         return Ok(None);
     }
-    let itemsize = isize::from(code.bits / 8);
+    let (code, itemsize) = match code(dtype.number) {
+        Some(code) => (Some(code), isize::from(code.bits / 8)),
+        None if dtype.number >= FIRST_REGISTERED => {
+            // A type that another package has registered, which numpy's protocols cannot name.
+            let dtype = object.getattr(intern!(object.py(), "dtype"))?;
+            let code = code_of_object(&dtype)?;
+            if code.is_none() && protocol == As::DlPack {
+                return Ok(None);
+            }
+            (code, dtype.getattr(intern!(object.py(), "itemsize"))?.extract()?)
+        }
+        None => return Ok(None),
+    };
+    if itemsize < 1 {
+        return Ok(None);
+    }
     let count = usize::try_from(array.ndim)
         .map_err(|_negative| PyRuntimeError::new_err("numpy's array has a negative number of dimensions"))?;
     let mut shape = Dims::new();
@@ -180,7 +196,7 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         strides,
         has_strides: count > 0 && !is_implied,
         itemsize: itemsize.unsigned_abs(),
-        dtype: Dtype::Object(dtype.unbind(), Some(code)),
+        dtype: Dtype::Object(dtype.unbind(), code),
         readonly: array.flags & WRITEABLE == 0,
         exporter: Some(object.clone().unbind()),
         tensor: None,

@@ -126,7 +126,7 @@ impl StridedMemoryView {
         let parts = &self.parts;
         Ok(dlpack::Tensor {
             data: std::ptr::with_exposed_provenance_mut(usize::try_from(parts.pointer).unwrap_or(0)),
-            device: parts.device,
+            device: parts.device.exported(),
             ndim: i32::try_from(parts.shape.len()).unwrap_or(0),
             dtype,
             shape: parts.shape.as_ptr().cast_mut(),
@@ -333,13 +333,14 @@ impl StridedMemoryView {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (asked, device) = export::asked(slf.get().parts.device, stream, max_version, dl_device, copy)?;
+        let (asked, device) = export::asked(slf.get().parts.device.exported(), stream, max_version, dl_device, copy)?;
         StridedMemoryView::offer(slf, device)?.into_capsule(slf.py(), &asked)
     }
 
     /// Where it is: DLPack's device type (1 host, 2 CUDA, 3 page-locked, 13 managed) and the device's ordinal.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (self.parts.device.kind, self.parts.device.id)
+        let device = self.parts.device.exported();
+        (device.kind, device.id)
     }
 
     /// How many elements it has.
