@@ -1,4 +1,4 @@
-"""Objects that offer arrays by DLPack and the array interfaces, made by hand: what real libraries do, and what none should."""
+"""Objects that offer arrays by DLPack and the array interfaces: what real libraries do, and what none should."""
 
 import ctypes
 

@@ -1,6 +1,5 @@
 """DLPack of buffers: capsules, their ends, devices, streams; and numpy as a consumer."""
 
-import ctypes
 import gc
 import sys
 import threading
@@ -351,7 +350,7 @@ def test_ten_thousand_times(device, stream, pinned, census):
         if index % 3 == 0:
             delete(take(capsule))
         view.from_dlpack(buffer, -1)
-        view.from_any_interface(array, -1).dtype
+        assert view.from_any_interface(array, -1).dtype is array.dtype
         np.from_dlpack(view.from_any_interface(memory, -1))
         view.from_buffer(memory, (4, 4), itemsize=4)
         del capsule

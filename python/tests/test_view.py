@@ -35,9 +35,22 @@ official = pytest.importorskip("cuda.core.utils").StridedMemoryView
 
 DTYPES = [
     np.dtype(name)
-    for name in (
-        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-    ).split()
+    for name in [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ]
 ]
 MEMORY = (ctypes.c_char * 4096)()
 ADDRESS = ctypes.addressof(MEMORY)
@@ -191,10 +204,19 @@ def test_every_code_of_dlpack(code):
 
 def test_narrow_types():
     narrow = pytest.importorskip("ml_dtypes")
-    names = (
-        "float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
-        "float8_e8m0fnu float6_e2m3fn float6_e3m2fn float4_e2m1fn"
-    ).split()
+    names = [
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
+        "float4_e2m1fn",
+    ]
     known = {(7 + index, 8 if index < 8 else 6 if index < 10 else 4): name for index, name in enumerate(names)}
     known.update({(4, 16): "bfloat16", (0, 4): "int4", (1, 4): "uint4", (0, 2): "int2", (1, 2): "uint2"})
     for (code, bits), name in known.items():
@@ -210,9 +232,7 @@ def test_narrow_types():
         assert (again.dtype, again.shape) == (dtype, (3,))
         assert StridedMemoryView.from_any_interface(array, -1).dtype == dtype
         capsule = again.__dlpack__(max_version=(1, 0))
-        tensor = ctypes.cast(
-            capsule_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(ManagedVersioned)
-        ).contents
+        tensor = ctypes.cast(capsule_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(ManagedVersioned)).contents
         assert (tensor.tensor.code, tensor.tensor.bits, tensor.flags) == (code, bits, flags)
         if flags:
             with pytest.raises(BufferError, match="less than a byte"):
@@ -231,7 +251,14 @@ def test_narrow_types_without_the_package(monkeypatch):
 @pytest.mark.parametrize("device", [(CPU, 0), (CUDA, 0), (CUDA, 1), (CUDA_HOST, 0), (CUDA_MANAGED, 1)])
 @pytest.mark.parametrize("versioned", [True, False])
 def test_producers(device, versioned):
-    for shape, strides in [((2, 3), (3, 1)), ((2, 3), (1, 2)), ((2, 3), (-3, 1)), ((4,), (0,)), ((0, 3), (3, 1)), ((2, 3), None)]:
+    for shape, strides in [
+        ((2, 3), (3, 1)),
+        ((2, 3), (1, 2)),
+        ((2, 3), (-3, 1)),
+        ((4,), (0,)),
+        ((0, 3), (3, 1)),
+        ((2, 3), None),
+    ]:
         producer = Producer(ADDRESS + 64, shape, strides, device=device, versioned=versioned, byte_offset=8)
         said = same(lambda cls, producer=producer: cls.from_dlpack(producer, -1))
         assert said["ptr"] == ADDRESS + 72
@@ -317,7 +344,13 @@ def test_the_consumers_stream_reaches_the_producer():
         host = Producer(ADDRESS, (2,), (1,))
         StridedMemoryView.from_dlpack(host, given_stream)
         assert host.asked == [{"stream": None, "max_version": (1, 3)}], "the host has no streams"
-    for wrong, error in [(None, BufferError), (-2, ValueError), (1 << 70, ValueError), ("x", TypeError), (1.5, TypeError)]:
+    for wrong, error in [
+        (None, BufferError),
+        (-2, ValueError),
+        (1 << 70, ValueError),
+        ("x", TypeError),
+        (1.5, TypeError),
+    ]:
         with pytest.raises(error):
             StridedMemoryView.from_dlpack(np.zeros(3), wrong)
 
@@ -354,7 +387,29 @@ def memory(device, stream):
         {"mask": None},
         {"readonly": True},
         {"stream": None},
-        *({"typestr": kind} for kind in "<f2 <f4 <f8 <c8 <c16 |b1 <b1 |i1 |u1 <i2 <u8 >f4 |V7 <M8[s] |S5 <U5 =f4 f4".split()),
+        *(
+            {"typestr": kind}
+            for kind in [
+                "<f2",
+                "<f4",
+                "<f8",
+                "<c8",
+                "<c16",
+                "|b1",
+                "<b1",
+                "|i1",
+                "|u1",
+                "<i2",
+                "<u8",
+                ">f4",
+                "|V7",
+                "<M8[s]",
+                "|S5",
+                "<U5",
+                "=f4",
+                "f4",
+            ]
+        ),
         *({"typestr": kind} for kind in ("junk", "", "<f3")),
     ],
     ids=str,
@@ -419,7 +474,13 @@ def test_the_streams_of_a_cuda_array(device, stream, memory):
         (1, 1, False),
         (producer, stream.handle, False),
     ]:
-        interface = {"shape": (4,), "typestr": "<f4", "data": (memory.handle, False), "version": 3, "stream": stream_of_array}
+        interface = {
+            "shape": (4,),
+            "typestr": "<f4",
+            "data": (memory.handle, False),
+            "version": 3,
+            "stream": stream_of_array,
+        }
         with testing.record() as recording:
             StridedMemoryView.from_cuda_array_interface(cuda_array(**interface), stream_ptr)
         expected = ["cuEventRecord", "cuStreamWaitEvent"] if ordered else []
@@ -427,7 +488,9 @@ def test_the_streams_of_a_cuda_array(device, stream, memory):
     other.close()
 
 
-@pytest.mark.parametrize("call", ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy_v2", "cuPointerGetAttributes"])
+@pytest.mark.parametrize(
+    "call", ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy_v2", "cuPointerGetAttributes"]
+)
 def test_a_failure_of_the_order_is_raised(device, stream, memory, call, reports, census):
     other = device.create_stream()
     array = cuda_array(
@@ -503,7 +566,9 @@ def test_a_view_has_a_share_of_the_buffer(device, stream, census):
 def test_views_of_views_are_numpys_slices(array, data):
     view = StridedMemoryView.from_dlpack(array, -1)
     index = tuple(
-        data.draw(st.sampled_from([slice(None), slice(None, None, -1), slice(1, None), slice(None, None, 2), slice(0, 0)]))
+        data.draw(
+            st.sampled_from([slice(None), slice(None, None, -1), slice(1, None), slice(None, None, 2), slice(0, 0)])
+        )
         for _ in range(array.ndim)
     )
     part, expected = view.view(view._layout[index]), array[(*index, ...)]
@@ -713,7 +778,12 @@ def test_our_interface_in_c():
     view = StridedMemoryView.from_array_interface(array)
     tensor = Tensor()
     assert api.borrow(view, tensor) == 0
-    assert (tensor.data, tensor.ndim, list(tensor.shape[:2]), list(tensor.strides[:2])) == (array.ctypes.data, 2, [3, 4], [4, 1])
+    assert (tensor.data, tensor.ndim, list(tensor.shape[:2]), list(tensor.strides[:2])) == (
+        array.ctypes.data,
+        2,
+        [3, 4],
+        [4, 1],
+    )
     assert (tensor.code, tensor.bits, tensor.lanes, tensor.device_type) == (0, 16, 1, CPU)
     managed = ctypes.POINTER(ManagedVersioned)()
     before = sys.getrefcount(view)
@@ -771,7 +841,16 @@ def make_api(module, *, borrow=True, major=1, previous=None, current=0, fails=No
             return managed
 
     Fake.__module__ = module
-    api = Api(major, 0, previous, ALLOCATE(), FROM(export), INTO(), BORROW(borrowed) if borrow else BORROW(), STREAM(current_stream))
+    api = Api(
+        major,
+        0,
+        previous,
+        ALLOCATE(),
+        FROM(export),
+        INTO(),
+        BORROW(borrowed) if borrow else BORROW(),
+        STREAM(current_stream),
+    )
     KEPT.append(api)
     new = ctypes.pythonapi.PyCapsule_New
     Fake.__dlpack_c_exchange_api__ = new(ctypes.addressof(api), b"dlpack_exchange_api", None)
@@ -797,9 +876,9 @@ def test_interfaces_in_c(device, stream):
     gc.collect()
     assert tensor.deleted == 1
     newer, calls, _ = make_api("other", major=2)
-    view = StridedMemoryView.from_dlpack(newer(ADDRESS, (2,), (1,)), -1)
+    StridedMemoryView.from_dlpack(newer(ADDRESS, (2,), (1,)), -1)
     assert calls == [], "the methods are asked"
-    older, calls, api = make_api("other")
+    _older, calls, api = make_api("other")
     newest, _, _ = make_api("other", major=2, previous=ctypes.addressof(api))
     StridedMemoryView.from_dlpack(newest(ADDRESS, (2,), (1,)), -1)
     assert calls == ["export"], "the chain leads to one that is known"
