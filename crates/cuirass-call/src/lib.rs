@@ -15,6 +15,7 @@ pub mod device;
 pub mod driver;
 pub mod event;
 pub mod graph;
+pub mod later;
 pub mod launch;
 pub mod load;
 pub mod memory;

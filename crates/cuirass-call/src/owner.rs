@@ -1,11 +1,11 @@
 //! The one owner of driver handles, with the one `Drop` for them in the workspace.
 
+use crate::later::{self, Attempt, Later, Slot};
 use crate::status::{STICKY_NOTE, code};
 use crate::table::is_forked;
 use cuirass_fault::Failure;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kind of handle: how it is called and how it is given back.
@@ -36,6 +36,8 @@ pub struct Owned<K: Kind> {
     raw: K::Raw,
     /// Taken out once: by `close`, by `into_raw`, or by the drop that then comes.
     parent: ManuallyDrop<K::Parent>,
+    /// For its release, should it have to wait.
+    slot: Slot,
 }
 
 // SAFETY: [opaque-handle] a driver handle is a token without thread affinity, and every handle may be used and given
@@ -48,7 +50,7 @@ impl<K: Kind> Owned<K> {
     /// Takes charge of a handle that the driver has just made.
     #[inline]
     pub fn new(raw: K::Raw, parent: K::Parent) -> Owned<K> {
-        Owned { raw, parent: ManuallyDrop::new(parent) }
+        Owned { raw, parent: ManuallyDrop::new(parent), slot: Slot::take() }
     }
 
     /// The handle, where it is.
@@ -72,16 +74,23 @@ impl<K: Kind> Owned<K> {
     /// Gives the handle back and returns what the driver said. The handle is spent, whatever that was.
     #[inline]
     pub fn close(self) -> Result<(), Failure> {
-        let (raw, parent) = self.into_raw();
+        let (raw, parent, _slot) = self.into_parts();
         release::<K>(raw, parent)
     }
 
     /// Leaves the handle, and what it needs, to the caller: it is not given back here.
     #[inline]
     pub fn into_raw(self) -> (K::Raw, K::Parent) {
+        let (raw, parent, _slot) = self.into_parts();
+        (raw, parent)
+    }
+
+    #[inline]
+    fn into_parts(self) -> (K::Raw, K::Parent, Slot) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: [owner-parent] `this` is not dropped, so that the parent is taken this once.
-        (this.raw, unsafe { ManuallyDrop::take(&mut this.parent) })
+        // SAFETY: [owner-parent] `this` is not dropped, so that the parent and the slot are taken this once.
+        let (parent, slot) = unsafe { (ManuallyDrop::take(&mut this.parent), std::ptr::read(&raw const this.slot)) };
+        (this.raw, parent, slot)
     }
 }
 
@@ -95,20 +104,9 @@ impl<K: Kind> Drop for Owned<K> {
     }
 }
 
-/// A release that is made later, on a thread that may call the driver.
-pub type Later = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
-
-/// What puts a release off; its first argument says what is released.
-static DEFERRER: OnceLock<fn(&'static str, Later)> = OnceLock::new();
-
 thread_local! {
     // No destructor: it is read while a thread ends.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Says what puts releases off that come on a thread of the driver, where no CUDA call may be made. Once.
-pub fn set_deferrer(deferrer: fn(&'static str, Later)) {
-    DEFERRER.get_or_init(|| deferrer);
 }
 
 /// Whether this thread runs a callback of the driver, in which no CUDA call may be made.
@@ -144,9 +142,9 @@ fn release<K: Kind>(raw: K::Raw, parent: K::Parent) -> Result<(), Failure> {
         return Ok(());
     }
     if in_callback()
-        && let Some(defer) = DEFERRER.get()
+        && let Some(deferrer) = later::deferrer()
     {
-        defer_release::<K>(*defer, raw, parent);
+        defer_release::<K>(deferrer.defer, raw, parent);
         return Ok(());
     }
     K::release(raw, parent)
@@ -154,15 +152,12 @@ fn release<K: Kind>(raw: K::Raw, parent: K::Parent) -> Result<(), Failure> {
 
 #[cold]
 fn defer_release<K: Kind>(defer: fn(&'static str, Later), raw: K::Raw, parent: K::Parent) {
-    let raw = Opaque(raw);
-    defer(
-        K::NAME,
-        Box::new(move || {
-            // The whole token moves, which may be sent, and not the pointer in it.
-            let Opaque(raw) = { raw };
-            K::release(raw, parent)
-        }),
-    );
+    let mut left = Some((Opaque(raw), parent));
+    let release = move || match left.take() {
+        Some((Opaque(raw), parent)) => K::release(raw, parent).map(|()| Attempt::Done),
+        None => Ok(Attempt::Done),
+    };
+    defer(K::NAME, Later::new(release));
 }
 
 /// Whether a fault has been reported with what to do about it.

@@ -1,97 +1,145 @@
 //! Releases that have to wait: for a capture to end, or for a thread that may call the driver.
 //!
 //! They are tried again by [`drain`], which every creation, release and synchronisation of cuirass begins with while
-//! something waits. Waiting costs the others one load.
+//! something waits. Waiting costs the others one load. The queue has room for the release of everything that is alive
+//! ([`later`]): putting one off allocates nothing.
 
 use crate::Outcome;
-use cuirass_call::owner::{Later, in_callback};
-use cuirass_fault::Failure;
+use cuirass_call::later::{self, Attempt, Deferrer, Later, Slot};
+use cuirass_call::owner::in_callback;
 use cuirass_fault::lock::Mutex;
+use cuirass_fault::{Failure, Misuse};
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// What an attempt came to.
-pub(crate) enum Attempt {
-    /// It is done.
-    Done,
-    /// It has to wait still.
-    Wait,
-}
 
 /// One release that waits.
 struct Waiting {
     /// What it releases: "a buffer".
     what: &'static str,
-    attempt: Box<dyn FnMut() -> Outcome<Attempt> + Send>,
+    later: Later,
+    _slot: Slot,
 }
 
-static QUEUE: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
-/// The length of the queue, for those who only look.
+static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
+/// How many wait, those that are being tried among them; for those who only look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Puts a release off. Where there is no memory for that it is leaked, and reported: nothing is lost unseen.
+/// Makes this the queue for releases that come where no CUDA call may be made.
+pub(crate) fn install() {
+    later::set_deferrer(Deferrer { defer: put_off, reserve });
+}
+
+/// Puts a release off.
 pub(crate) fn defer(what: &'static str, attempt: impl FnMut() -> Outcome<Attempt> + Send + 'static) {
-    let refused = {
-        let mut queue = QUEUE.lock();
-        let room = queue.try_reserve(1).is_ok();
-        if room {
-            queue.push(Waiting { what, attempt: Box::new(attempt) });
-            COUNT.store(queue.len(), Ordering::Release);
-        }
-        !room
-    };
-    if refused {
-        Failure::internal("no memory to put a release off; what it was to release is leaked")
-            .report(&format!("releasing {what}"));
+    put_off(what, Later::new(attempt));
+}
+
+fn put_off(what: &'static str, later: Later) {
+    let waiting = Waiting { what, later, _slot: Slot::take() };
+    COUNT.fetch_add(1, Ordering::AcqRel);
+    let Some(waiting) = push(waiting) else { return };
+    COUNT.fetch_sub(1, Ordering::AcqRel);
+    // Of an owner that was made where no room could be made, which was then not raised to anybody.
+    let _leaked = ManuallyDrop::new(waiting);
+    let message = "there is no memory to put a release off; what it was to release is leaked";
+    Failure::misuse(Misuse::State, message).report(&format!("releasing {what}"));
+}
+
+/// Puts it at the end of the queue; returns it where there is no room.
+fn push(waiting: Waiting) -> Option<Waiting> {
+    let mut queue = QUEUE.lock();
+    if queue.len() == queue.capacity() && queue.try_reserve(1).is_err() {
+        return Some(waiting);
     }
+    queue.push_back(waiting);
+    None
 }
 
-/// Puts off a release that came on a thread of the driver.
-pub(crate) fn defer_from_callback(what: &'static str, release: Later) {
-    let mut release = Some(release);
-    defer(what, move || match release.take() {
-        Some(release) => release().map(|()| Attempt::Done),
-        None => Ok(Attempt::Done),
-    });
+/// Makes room for as many, and returns for how many there is.
+fn reserve(wanted: usize) -> usize {
+    // A new one, and not a longer one: the places that nobody has used yet take no memory.
+    let mut longer = VecDeque::new();
+    let reserved = QUEUE.lock().capacity() < wanted && longer.try_reserve_exact(wanted).is_ok();
+    let mut queue = QUEUE.lock();
+    if reserved && longer.capacity() > queue.capacity() {
+        longer.extend(queue.drain(..));
+        std::mem::swap(&mut *queue, &mut longer);
+    }
+    let room = queue.capacity();
+    drop(queue);
+    room
 }
 
-/// Tries what waits, if anything does. May run user code: the reporter.
+/// What a creation begins with: what waits is tried, and there is room for the release of what is created. May run user
+/// code: the reporter.
+#[inline]
+pub(crate) fn before_creating() -> Outcome<()> {
+    if COUNT.load(Ordering::Acquire) == 0 && later::is_there_room() { Ok(()) } else { drain_and_make_room() }
+}
+
+#[cold]
+fn drain_and_make_room() -> Outcome<()> {
+    drain_if_any();
+    if later::is_there_room() || later::make_room() {
+        return Ok(());
+    }
+    let message = "there is no memory for one more object: its release could not be put off";
+    Err(Failure::misuse(Misuse::State, message))
+}
+
+/// How many that have to wait still may be met by those who only pass by: what waits for one capture does so together,
+/// and each passer-by meets others of them.
+const PATIENCE: usize = 4;
+
+/// Tries what waits, if anything does, until some have to wait still. May run user code: the reporter.
 #[inline]
 pub(crate) fn drain_if_any() {
-    if COUNT.load(Ordering::Acquire) != 0 && !in_callback() {
-        drain();
+    if COUNT.load(Ordering::Acquire) != 0 {
+        try_until(PATIENCE);
     }
 }
 
 /// Tries every release that waits, and returns how many still do. A failure is reported. May run user code: the
 /// reporter.
-#[cold]
 pub fn drain() -> usize {
+    try_until(usize::MAX)
+}
+
+#[cold]
+fn try_until(waits: usize) -> usize {
     if in_callback() {
         // No CUDA call may be made here: what waits goes on waiting.
         return pending();
     }
-    let mut tried = std::mem::take(&mut *QUEUE.lock());
-    let mut failures = Vec::new();
-    tried.retain_mut(|waiting| match (waiting.attempt)() {
-        Ok(Attempt::Done) => false,
-        Ok(Attempt::Wait) => true,
-        Err(failure) => {
-            failures.push((waiting.what, failure));
-            false
+    // Each once at most: what others put off meanwhile comes after them, and so does what has to wait still.
+    let tries = QUEUE.lock().len();
+    let mut waited = 0;
+    for _ in 0..tries {
+        let next = QUEUE.lock().pop_front();
+        let Some(mut waiting) = next else { break };
+        match waiting.later.attempt() {
+            // Its place in the queue is still its own.
+            Ok(Attempt::Wait) => {
+                let _leaked = push(waiting).map(ManuallyDrop::new);
+                waited += 1;
+                if waited == waits {
+                    break;
+                }
+            }
+            Ok(Attempt::Done) => {
+                drop(waiting);
+                COUNT.fetch_sub(1, Ordering::AcqRel);
+            }
+            Err(failure) => {
+                let what = waiting.what;
+                drop(waiting);
+                COUNT.fetch_sub(1, Ordering::AcqRel);
+                failure.report(&format!("releasing {what}, which had waited for a capture to end"));
+            }
         }
-    });
-    let left = {
-        let mut queue = QUEUE.lock();
-        // What others put off meanwhile comes after what waited before.
-        let later = std::mem::replace(&mut *queue, tried);
-        queue.extend(later);
-        COUNT.store(queue.len(), Ordering::Release);
-        queue.len()
-    };
-    for (what, failure) in failures {
-        failure.report(&format!("releasing {what}, which had waited for a capture to end"));
     }
-    left
+    pending()
 }
 
 /// How many releases wait.
@@ -103,7 +151,23 @@ pub fn pending() -> usize {
 pub fn report_left_at_exit() {
     let left = drain();
     if left > 0 {
-        Failure::internal(format_args!("{left} releases still wait for a capture to end, and are leaked"))
-            .report("ending the process");
+        let message = match left {
+            1 => "a release still waits for a capture to end: what it was to release is leaked".to_owned(),
+            left => format!("{left} releases still wait for a capture to end: what they were to release is leaked"),
+        };
+        Failure::misuse(Misuse::State, message).report("ending the process");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_reserved_leaves_the_queue_as_it_is() {
+        let room = reserve(1000);
+        assert!(room >= 1000);
+        assert_eq!(reserve(usize::MAX / 2), room);
+        assert_eq!(reserve(10), room);
     }
 }

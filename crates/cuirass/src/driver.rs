@@ -108,7 +108,7 @@ pub(crate) fn initialized() -> Outcome<()> {
         return Ok(());
     }
     seam::init()?;
-    cuirass_call::owner::set_deferrer(crate::deferred::defer_from_callback);
+    crate::deferred::install();
     DONE.store(true, Ordering::Release);
     Ok(())
 }

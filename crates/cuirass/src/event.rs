@@ -69,7 +69,7 @@ impl Event {
 
     #[inline]
     pub(crate) fn create_in(context: Context, options: &EventOptions) -> Result<Event> {
-        deferred::drain_if_any();
+        deferred::before_creating()?;
         let raw = scope::create(context.raw(), || call::create(options.flags()), call::destroy)?;
         Ok(Event { owned: Owned::new(raw, context), options: *options })
     }

@@ -155,6 +155,7 @@ impl ObjectCode {
             ));
         }
         crate::driver::initialized()?;
+        crate::deferred::before_creating()?;
         let simulated = load::loaded(Library::Driver).is_some_and(|(_, _, is_simulator)| is_simulator);
         let image = match &code.ptx {
             Some(ptx) if simulated => ptx,

@@ -1,7 +1,7 @@
 //! Streams: queues of work on a device.
 
 use crate::context::{Context, scope};
-use crate::deferred::{self, Attempt};
+use crate::deferred;
 use crate::device::Device;
 use crate::event::{Event, EventOptions};
 use crate::graph::recording;
@@ -9,6 +9,7 @@ use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
 use cuirass_call::event as event_call;
 use cuirass_call::graph::builder as capture;
+use cuirass_call::later::Attempt;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::stream as call;
 use cuirass_call::sys::cuda::{CUstream, CUstreamCaptureStatus};
@@ -57,12 +58,13 @@ impl Kind for StreamKind {
                 deferred::defer(StreamKind::NAME, move || destroy_after_capture(token, &context));
                 Err(captured(stream))
             }
-            Err(failure) => scope::ended(context, Err(leaking(stream, failure))),
+            Err(failure) => Err(scope::keep_if_leaked(context, leaking(stream, failure))),
         }
     }
 }
 
 /// Whether it is being captured is not known: its end might drop the capture, and so might that of its context.
+#[cold]
 fn leaking(stream: CUstream, failure: Failure) -> Failure {
     failure.leaking(format_args!("stream {stream:p}"))
 }
@@ -82,10 +84,7 @@ fn destroy_after_capture(stream: Opaque<CUstream>, context: &Context) -> Outcome
     match is_captured(stream.0) {
         Ok(true) => Ok(Attempt::Wait),
         Ok(false) => call::destroy(stream.0).map(|()| Attempt::Done),
-        Err(failure) => {
-            scope::ended(context.clone(), Err(leaking(stream.0, failure)))?;
-            Ok(Attempt::Done)
-        }
+        Err(failure) => Err(scope::keep_if_leaked(context.clone(), leaking(stream.0, failure))),
     }
 }
 
@@ -146,7 +145,7 @@ impl Stream {
 
     #[inline]
     pub(crate) fn create_in(context: Context, options: &StreamOptions) -> Result<Stream> {
-        deferred::drain_if_any();
+        deferred::before_creating()?;
         let flags = u32::from(options.nonblocking);
         let raw = scope::create(
             context.raw(),

@@ -80,3 +80,40 @@ fn the_hot_path_allocates_nothing() {
 fn a_buffer_costs_at_most_96_bytes() {
     assert!(size_of::<cuirass::Buffer>() <= 96, "{}", size_of::<cuirass::Buffer>());
 }
+
+#[test]
+fn putting_a_release_off_allocates_nothing() {
+    let _alone = testkit::alone();
+    let device = Device::new(0).unwrap();
+    let (stream, other) = (
+        device.create_stream(&StreamOptions::default()).unwrap(),
+        device.create_stream(&StreamOptions::default()).unwrap(),
+    );
+    let pool = device.memory_resource().unwrap();
+    // More than there is room for at first: it grew when they were made.
+    let buffers: Vec<_> = (0..3000).map(|_| pool.allocate(64, &stream).unwrap()).collect();
+    let events: Vec<_> = (0..3000).map(|_| device.create_event(&EventOptions::default()).unwrap()).collect();
+    let mode = cuirass_call::sys::cuda::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    cuirass_call::graph::builder::stream_begin_capture(stream.as_raw(), mode).unwrap();
+    let before = COUNT.with(Cell::get);
+    // The driver's answers, a few for each, are made into texts; and however many wait, each costs the same.
+    drop(buffers);
+    let each = (COUNT.with(Cell::get) - before) as f64 / 3000.0;
+    assert!(each < 50.0, "{each} for each buffer");
+    assert_eq!(cuirass::pending_releases(), 3000);
+    let graph = cuirass_call::graph::builder::stream_end_capture(stream.as_raw()).unwrap();
+    cuirass_call::graph::definition::destroy(graph).unwrap();
+    assert_eq!(cuirass::drain(), 0);
+    // On a thread of the driver nothing is asked: nothing at all is allocated.
+    let (send, receive) = std::sync::mpsc::channel();
+    let dropped = move || {
+        let before = COUNT.with(Cell::get);
+        drop(events);
+        send.send(COUNT.with(Cell::get) - before).unwrap();
+    };
+    other.launch_host_function(dropped).unwrap();
+    assert_eq!(receive.recv().unwrap(), 0);
+    assert_eq!(cuirass::pending_releases(), 3000);
+    other.synchronize().unwrap();
+    assert_eq!(cuirass::drain(), 0);
+}

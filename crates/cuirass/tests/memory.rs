@@ -314,3 +314,15 @@ fn zero_bytes_are_a_buffer_too() {
         buffer.close().unwrap();
     }
 }
+
+#[test]
+fn a_pool_whose_own_device_was_given_access_closes_without_a_failure() {
+    let _alone = testkit::alone();
+    let pool = DeviceMemoryResource::create(device(), &DeviceMemoryResourceOptions::default()).unwrap();
+    assert!(pool.is_accessible_by(device()).unwrap());
+    pool.set_access(&[device()], &[]).unwrap();
+    // Measured: it cannot be taken from it.
+    let refused = pool.set_access(&[], &[device()]).unwrap_err();
+    assert_eq!(refused.status().unwrap().name, "CUDA_ERROR_INVALID_DEVICE");
+    pool.close().unwrap();
+}

@@ -160,11 +160,18 @@ pub(crate) fn submit<T>(target: CUcontext, what: &str, operation: impl FnOnce() 
 }
 
 /// What the release of something came to. Where it was leaked, what it needed is kept for good.
+#[inline]
 pub(crate) fn ended<T>(needed: T, result: Outcome<()>) -> Outcome<()> {
-    if result.as_ref().is_err_and(|failure| failure.facts().is_some_and(|facts| facts.leaked)) {
+    result.map_err(|failure| keep_if_leaked(needed, failure))
+}
+
+/// The same, of a release that failed.
+#[cold]
+pub(crate) fn keep_if_leaked<T>(needed: T, failure: Failure) -> Failure {
+    if failure.facts().is_some_and(|facts| facts.leaked) {
         let _kept = ManuallyDrop::new(needed);
     }
-    result
+    failure
 }
 
 /// Runs `operation`, which gives `what` back, with `target` current. Entering failed: nothing was given back, it is

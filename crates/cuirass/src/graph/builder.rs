@@ -153,7 +153,7 @@ impl GraphBuilder {
     /// [`ErrorKind::State`](crate::ErrorKind::State) when it is building or has ended; what the driver answers, for a
     /// stream that is being captured already for instance. The stream is then as it was.
     pub fn begin_building(&self, mode: CaptureMode) -> Result<()> {
-        deferred::drain_if_any();
+        deferred::before_creating()?;
         let phase = self.take()?;
         let message = match phase {
             Phase::Fresh => {

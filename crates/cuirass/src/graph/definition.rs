@@ -138,7 +138,7 @@ impl GraphDefinition {
     /// # Errors
     /// What the driver answers, with its reason.
     pub fn instantiate(&self, options: &GraphCompleteOptions) -> Result<Graph> {
-        deferred::drain_if_any();
+        deferred::before_creating()?;
         if self.is_body() {
             return Err(state("the body of a conditional node is completed with the graph that it is part of").raise());
         }

@@ -1,12 +1,13 @@
 //! Where a graph was launched, and the release of what it refers to once those launches are done.
 
 use crate::context::{Context, capture as relaxed_scope, scope};
-use crate::deferred::{self, Attempt};
+use crate::deferred;
 use crate::event::{Event, EventOptions};
 use crate::graph::recording::Attachments;
 use crate::stream::Stream;
 use crate::{Outcome, event};
 use cuirass_call::graph::builder as call;
+use cuirass_call::later::Attempt;
 use cuirass_call::status::code;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;

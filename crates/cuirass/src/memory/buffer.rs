@@ -1,13 +1,14 @@
 //! Buffers, and what memory resources have in common.
 
 use crate::context::{Context, capture, scope};
-use crate::deferred::{self, Attempt};
+use crate::deferred;
 use crate::device::Device;
 use crate::memory::held::Held;
 use crate::memory::pool::MemoryPool;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::builder;
+use cuirass_call::later::Attempt;
 use cuirass_call::memory::{buffer as call, pinned, pool};
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::status::code;
@@ -123,28 +124,27 @@ fn release_synchronous(address: u64, context: &Context) -> Outcome<()> {
 fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
-    match try_release_to_pool(range, &resource, &stream) {
-        Ok(Attempt::Done) => Ok(()),
-        Ok(Attempt::Wait) => {
+    match try_release_to_pool(range, &resource, &stream)? {
+        Attempt::Done => Ok(()),
+        Attempt::Wait => {
             deferred::defer(Memory::NAME, move || try_release_to_pool(range, &resource, &stream));
             Ok(())
         }
-        Err(failure) => Err(failure),
     }
 }
 
 fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
-    match free_in_pool(range, resource, stream) {
-        Ok(attempt) => Ok(attempt),
-        Err(failure) => {
-            scope::ended((resource.clone(), stream.clone()), Err(failure))?;
-            Ok(Attempt::Done)
-        }
-    }
+    free_in_pool(range, resource, stream).map_err(|failure| not_freed(resource, stream, failure))
+}
+
+#[cold]
+fn not_freed(resource: &MemoryPool, stream: &Stream, failure: Failure) -> Failure {
+    scope::keep_if_leaked((resource.clone(), stream.clone()), failure)
 }
 
 /// Frees pooled memory in the order of a stream; not while that stream is being captured, nor on the legacy default
 /// stream while a capture involves it, where the driver refuses and the second would invalidate the capture.
+#[inline]
 fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
     let raw = stream.as_raw();
     let what = format_args!("memory {:#x} (stream {raw:p})", range.address);

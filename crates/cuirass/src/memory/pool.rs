@@ -235,7 +235,8 @@ impl MemoryPool {
         if let Some(peers) = self.peers() {
             let mut peers = peers.lock();
             for device in devices {
-                if !peers.contains(device) {
+                // Its own device has access for good.
+                if Some(*device) != self.device_inner() && !peers.contains(device) {
                     peers.push(*device);
                 }
             }
@@ -316,7 +317,7 @@ impl MemoryPool {
                 }
             }
         }
-        deferred::drain_if_any();
+        deferred::before_creating()?;
         let address = match call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw()) {
             Err(failure) if failure.status() == Some(code::OUT_OF_MEMORY) && deferred::pending() > 0 => {
                 // Memory whose release waits may be what is missing.
@@ -332,6 +333,7 @@ impl MemoryPool {
     /// On a default stream, which is the current context's, or without one the device's primary context's.
     #[cold]
     fn allocate_on_default(&self, bytes: usize, stream: &Stream) -> Outcome<Buffer> {
+        deferred::before_creating()?;
         let stream = self.bound(stream)?;
         let context = stream.bound_context().unwrap_or(self.context());
         let raw = stream.as_raw();

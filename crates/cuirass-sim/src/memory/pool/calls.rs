@@ -181,7 +181,7 @@ pub(in super::super) fn set_access(pool: CUmemoryPool, map: In<CUmemAccessDesc>,
         };
         match device {
             // The device that holds the memory always has access to it, the host never to a device's.
-            Some(device) if own == Some(device) && !all => return Err(INVALID_VALUE),
+            Some(device) if own == Some(device) && !all => return Err(INVALID_DEVICE),
             Some(device) if all => set |= 1 << device,
             Some(device) => clear |= 1 << device,
             None if own.is_some() => return Err(INVALID_VALUE),
