@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::layout::StridedLayout;
+use crate::context::scope;
 use crate::stream::{CaptureStatus, Stream};
 use crate::{Outcome, Result};
 use cuirass_call::memory::buffer as call;
@@ -312,9 +313,21 @@ impl StridedCopy {
             .max_by_key(|(_index, axis)| axis.extent)
             .map(|(index, _axis)| index)
             .map(|index| axes.remove(index));
+        let Some(rows) = rows else {
+            // SAFETY: [strided-copy] the caller's promise.
+            return unsafe { self.parts(&axes, None, stream) };
+        };
+        // Unlike the plain copy, a pitched one wants a context to be current.
+        let context = stream.context_inner()?;
+        // SAFETY: [strided-copy] the caller's promise.
+        scope::submit(context.raw(), "the copy", || unsafe { self.parts(&axes, Some(rows), stream) })
+    }
+
+    /// One call for each index of the axes.
+    unsafe fn parts(&self, axes: &[Axis], rows: Option<Axis>, stream: &Stream) -> Outcome<()> {
         let mut submitted = 0_u64;
         let mut result = Ok(());
-        each(&axes, self.to, self.from, |to, from| {
+        each(axes, self.to, self.from, |to, from| {
             // SAFETY: [strided-copy] the caller's promise: each of these is a part of both tensors.
             result = unsafe {
                 match rows {

@@ -30,6 +30,7 @@ mod objects;
 mod program;
 mod registered;
 mod stream;
+mod view_copy;
 mod view_layout;
 
 use cuirass_testkit::instrument::Instrument;
@@ -41,7 +42,7 @@ use std::process::{Command, ExitCode};
 type Family = (&'static str, fn() -> Vec<Operation>);
 
 /// The registry.
-const FAMILIES: [Family; 14] = [
+const FAMILIES: [Family; 15] = [
     ("program", program::operations),
     ("device", device::operations),
     ("context", context::operations),
@@ -54,6 +55,7 @@ const FAMILIES: [Family; 14] = [
     ("launch", launch::operations),
     ("graph", graph::operations),
     ("host_function", host_function::operations),
+    ("view/copy", view_copy::operations),
     ("view/layout", view_layout::operations),
     ("driver", driver::operations),
 ];
