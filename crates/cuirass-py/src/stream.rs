@@ -135,6 +135,12 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     Ok(Foreign { stream, owner })
 }
 
+/// A stream that another library names by its number in a protocol, which it keeps for the time of the call.
+pub fn borrowed(raw: u64) -> cuirass::Stream {
+    // SAFETY: [foreign-stream] the protocols' promise.
+    unsafe { cuirass::Stream::borrow_raw(pointer(raw), None) }
+}
+
 fn pointer(raw: u64) -> cuirass::raw::CUstream {
     std::ptr::without_provenance_mut(usize::try_from(raw).unwrap_or(0))
 }

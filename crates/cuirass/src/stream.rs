@@ -208,6 +208,10 @@ impl Stream {
         matches!(self.0.origin, Origin::Default { .. })
     }
 
+    pub(crate) fn is_legacy_default(&self) -> bool {
+        self.as_raw().addr() == 1
+    }
+
     /// The same default stream, as that of one context whatever is current.
     pub(crate) fn bound_to(&self, context: Context) -> Stream {
         Stream(Arc::new(Inner { raw: Opaque(self.as_raw()), origin: Origin::Default { bound: Some(context) } }))
@@ -363,6 +367,24 @@ impl Stream {
         // An event may be destroyed while it is waited for.
         let closed = event.close();
         closed.map_err(|error| Failure::from(error).note("the wait itself was submitted: do not repeat it").raise())
+    }
+
+    /// As [`wait_for_stream`](Stream::wait_for_stream), where a default stream is that of a device: of the current
+    /// context where that is on the device, else of the device's primary one.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn wait_for_stream_of(&self, other: &Stream, device: Device) -> Result<()> {
+        let follows_current = self.is_default() || other.is_default();
+        if !follows_current || Device::current()? == Some(device) {
+            return self.wait_for_stream(other);
+        }
+        Ok(self.wait_in(other, &device.primary()?)?)
+    }
+
+    /// As [`wait_for_stream`](Stream::wait_for_stream), with a context current.
+    pub(crate) fn wait_in(&self, other: &Stream, context: &Context) -> Outcome<()> {
+        scope::submit(context.raw(), "the wait", || self.wait_for_stream(other).map_err(Failure::from))
     }
 
     /// `cuStreamGetPriority`: a lower number goes first.

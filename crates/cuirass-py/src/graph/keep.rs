@@ -90,3 +90,11 @@ fn keep_buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult
     cuirass::graph::keep(stream, Arc::new(used));
     Ok(())
 }
+
+/// Keeps an object as long as the graph that the stream is being captured into, if it is.
+#[inline]
+pub fn object(stream: &cuirass::Stream, object: &Bound<'_, PyAny>) {
+    if cuirass::graph::is_captured(stream) {
+        cuirass::graph::keep(stream, Arc::new(Kept::new(object.clone().unbind())));
+    }
+}

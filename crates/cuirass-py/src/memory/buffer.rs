@@ -11,7 +11,7 @@ use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after};
 use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Share, Slot};
-use crate::stream;
+use crate::{stream, view};
 use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
@@ -296,6 +296,46 @@ impl Buffer {
         let stream = stream::argument(stream)?;
         copy::fill(py, slf.get().enter()?.buffer(), value, &stream)?;
         keep::buffer(&stream, slf)
+    }
+
+    /// The memory for other libraries, as bytes: a capsule with a DLPack tensor, which has a share of the memory.
+    ///
+    /// Parameters
+    /// ----------
+    /// stream : int, optional
+    ///     The stream on which it will be used: it waits for what is by now on the stream that orders the release
+    ///     (``cuStreamWaitEvent``). 1 is the legacy default stream, which ``None`` stands for with memory of a device; 2
+    ///     the per-thread default stream; -1: nothing is ordered.
+    /// max_version : tuple of int, optional
+    ///     The newest version that the consumer knows; without it, or before ``(1, 0)``, the capsule is of the old kind.
+    /// dl_device : tuple of int, optional
+    ///     Where the consumer wants it: where it is, or the host for page-locked memory.
+    /// copy : bool, optional
+    ///     ``True`` is refused: nothing is copied.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     If a copy would be needed, or the memory would have to be moved.
+    /// ValueError
+    ///     If ``stream`` is 0, or below -1.
+    /// CUDAError
+    ///     What the driver answers to the order of the streams; nothing is exported.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Buffer>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        view::export_buffer(slf, stream, max_version, dl_device, copy)
+    }
+
+    /// Where it is: DLPack's device type (1 host, 2 CUDA, 3 page-locked, 13 managed) and the device's ordinal.
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        let device = self.dlpack_device(py)?.exported();
+        Ok((device.kind, device.id))
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {

@@ -1,7 +1,7 @@
 //! What a buffer holds a share of, and how it goes back.
 #![allow(unsafe_code)]
 
-use crate::error::{closed, raised};
+use crate::error::{closed, raised, run};
 use crate::memory::Buffer;
 use crate::memory::pinned::LegacyPinnedMemoryResource;
 use crate::memory::pool::MemPool;
@@ -9,6 +9,7 @@ use crate::memory::resource::{is_resource, overrides_deallocate};
 use crate::memory::user::UserMemory;
 use crate::slot::{Closed, Share, Slot, Use, drop_detached};
 use crate::stream;
+use crate::view::dlpack;
 use cuirass::ErrorKind;
 use cuirass::memory::{LegacyPinnedMemoryResource as Pinned, PointerInfo, pointer_info};
 use cuirass_fault::Failure;
@@ -202,6 +203,45 @@ impl Buffer {
                 device: None,
             }),
             Err(error) => Err(raised(py, error)),
+        }
+    }
+
+    /// The address and the size.
+    pub fn range(&self) -> (u64, usize) {
+        (self.address, self.bytes)
+    }
+
+    /// What DLPack calls the place of the memory.
+    pub fn dlpack_device(&self, py: Python<'_>) -> PyResult<dlpack::Device> {
+        let info = match &self.resource {
+            None => self.info(py)?,
+            Some(_resource) => PointerInfo {
+                is_device_accessible: self.asked(py, "is_device_accessible", |info| info.is_device_accessible)?,
+                is_host_accessible: self.asked(py, "is_host_accessible", |info| info.is_host_accessible)?,
+                is_managed: self.asked(py, "is_managed", |info| info.is_managed)?,
+                device: Some(self.asked(py, "device_id", |info| info.device.unwrap_or(-1))?),
+            },
+        };
+        let device = info.device.unwrap_or(0).max(0);
+        match (info.is_device_accessible, info.is_host_accessible) {
+            _ if info.is_managed => Ok(dlpack::Device { kind: dlpack::CUDA_MANAGED, id: device }),
+            (true, true) => Ok(dlpack::Device { kind: dlpack::CUDA_HOST, id: 0 }),
+            (true, false) => Ok(dlpack::Device { kind: dlpack::CUDA, id: device }),
+            (false, true) => Ok(dlpack::Device { kind: dlpack::CPU, id: 0 }),
+            (false, false) => Err(dlpack::refused("neither the host nor a device can use this memory")),
+        }
+    }
+
+    /// What comes later on a stream waits for what is by now on the stream that orders the release.
+    pub fn ready_on(&self, py: Python<'_>, consumer: &cuirass::Stream) -> PyResult<()> {
+        let memory = self.enter()?;
+        match &*memory {
+            Memory::Ours(buffer) | Memory::Owners(buffer, _) => run(py, || buffer.ready_on(consumer)),
+            Memory::Users(_borrowed, users) => {
+                // Whose default stream it is, is known by the device alone.
+                let (producer, device) = (users.stream(), self.dlpack_device(py)?.id);
+                run(py, || consumer.wait_for_stream_of(&producer, cuirass::Device::new(device)?))
+            }
         }
     }
 

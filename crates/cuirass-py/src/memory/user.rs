@@ -26,6 +26,11 @@ impl UserMemory {
         drop(previous);
     }
 
+    /// The stream that orders the release.
+    pub fn stream(&self) -> cuirass::Stream {
+        self.stream.lock().clone()
+    }
+
     /// For the collector.
     pub fn resource(&self) -> &Py<PyAny> {
         &self.resource

@@ -1,14 +1,28 @@
-//! The bytes of Python objects, and the layouts of tensors.
+//! Views of other libraries' arrays, and ours for them: DLPack, the two array interfaces, plain bytes, and layouts.
 
 mod bytes;
+mod copy;
+pub mod dlpack;
+pub mod dtype;
+mod exchange;
+mod export;
+mod import;
 mod index;
+mod interface;
 pub mod layout;
+mod numpy;
+mod parts;
+mod protocol;
+mod strided;
 
 pub use bytes::with_bytes;
+pub use export::buffer as export_buffer;
 
 use pyo3::prelude::*;
 
 /// Adds the family's classes.
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<layout::StridedLayout>()
+    module.add_class::<layout::StridedLayout>()?;
+    module.add_class::<strided::StridedMemoryView>()?;
+    exchange::install(module.py())
 }

@@ -214,6 +214,16 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
     Ok(attempt)
 }
 
+/// The legacy default stream waits for no work that is being captured, and asking disturbs no capture.
+fn refuse_during_capture(producer: &Stream, legacy: &Stream) -> Outcome<()> {
+    if builder::stream_is_capturing(producer.as_raw())? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+        return builder::stream_is_capturing(legacy.as_raw()).map(|_not_captured| ());
+    }
+    let message = "the memory's stream is being captured: the legacy default stream cannot wait for it; name another \
+                   stream, or none to be ordered";
+    Err(Failure::misuse(Misuse::State, message))
+}
+
 impl Buffer {
     fn new(address: u64, bytes: usize, source: Source, release_stream: Option<Stream>) -> Buffer {
         let release_handle = AtomicUsize::new(release_stream.as_ref().map_or(0, |stream| stream.as_raw().addr()));
@@ -351,6 +361,26 @@ impl Buffer {
     #[inline]
     pub(crate) fn release_handle(&self) -> usize {
         self.0.parent().release_handle.load(Ordering::Acquire)
+    }
+
+    /// What comes later on a stream waits for the work that is by now on the stream that orders the release
+    /// (`cuStreamWaitEvent`): how memory is handed on to another stream. Default streams are those of the buffer's
+    /// context. Memory whose release no stream orders is ready.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`](crate::ErrorKind::State) if the legacy default stream is to wait for a stream that is being
+    /// captured, which would invalidate the capture; what the driver answers:
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` if a capture involves the legacy default stream.
+    pub fn ready_on(&self, stream: &Stream) -> Result<()> {
+        let Some(producer) = self.deallocation_stream() else { return Ok(()) };
+        if producer.as_raw() == stream.as_raw() {
+            return Ok(());
+        }
+        let context = producer.context_inner()?;
+        if stream.is_legacy_default() {
+            scope::read(context.raw(), || refuse_during_capture(&producer, stream))?;
+        }
+        Ok(stream.wait_in(&producer, &context)?)
     }
 
     fn replace_release_stream(&self, stream: Stream) {

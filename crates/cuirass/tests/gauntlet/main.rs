@@ -32,6 +32,7 @@ mod objects;
 mod program;
 mod registered;
 mod stream;
+mod view_copy;
 mod view_layout;
 
 use cuirass_testkit::instrument::Instrument;
@@ -58,6 +59,7 @@ const FAMILIES: &[Family] = &[
     ("launch", launch::operations),
     ("graph", graph::operations),
     ("host_function", host_function::operations),
+    ("view/copy", view_copy::operations),
     ("view/layout", view_layout::operations),
     ("driver", driver::operations),
 ];
@@ -141,7 +143,7 @@ fn alone(name: &str) -> ExitCode {
 /// Some operations. What is imported by one of them is exported first.
 fn chosen(wanted: impl Fn(&str, &Operation) -> bool) -> Vec<Operation> {
     let mut chosen = Vec::new();
-    for (family, operations) in &FAMILIES {
+    for (family, operations) in FAMILIES {
         let before = chosen.len();
         chosen.extend(operations().into_iter().filter(|operation| wanted(family, operation)));
         if *family == "memory/ipc" && chosen.len() > before {

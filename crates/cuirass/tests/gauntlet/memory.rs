@@ -212,6 +212,12 @@ fn of_buffers() -> Vec<Operation> {
         })
         .case("a default stream")
         .called_with(&ALL),
+        operation!("Buffer::ready_on", move || Ok((kept()?, stream()?)), |((buffer, _), stream)| buffer
+            .ready_on(stream))
+        .called_with(&ALL),
+        operation!("Buffer::ready_on", kept, |(buffer, _)| buffer.ready_on(&Stream::legacy_default()))
+            .case("the legacy default stream")
+            .called_with(&ALL),
         operation!("Buffer::into_raw", pooled, |(buffer, stream)| {
             let buffer = taken(buffer);
             let (bytes, resource) = (buffer.len(), pool()?);

@@ -71,6 +71,19 @@ pub fn operations() -> Vec<Operation> {
             stream.wait_for_stream(other)
         })
         .case("a borrowed one"),
+        operation!("Stream::wait_for_stream_of", || Ok((stream()?, stream()?)), |(stream, other)| {
+            stream.wait_for_stream_of(other, device())
+        }),
+        operation!("Stream::wait_for_stream_of", stream, |stream| {
+            stream.wait_for_stream_of(&Stream::legacy_default(), device())
+        })
+        .called_with(&ALL)
+        .case("the legacy default stream's work"),
+        operation!("Stream::wait_for_stream_of", stream, |stream| {
+            Stream::per_thread_default().wait_for_stream_of(stream, device())
+        })
+        .called_with(&ALL)
+        .case("the per-thread default stream waits"),
         operation!("Stream::capture_status", stream, |stream| stream.capture_status()),
         operation!("Stream::priority", stream, |stream| stream.priority()),
         operation!("Stream::is_nonblocking", stream, |stream| stream.is_nonblocking()),

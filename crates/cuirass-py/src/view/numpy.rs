@@ -1,0 +1,206 @@
+//! numpy's arrays, read where they are. Where an array has what, and its type, is public (`ndarraytypes.h`) and is part
+//! of numpy's binary interface; nothing is read that way before it has been held against what Python says.
+#![allow(unsafe_code)]
+
+use crate::view::dlpack::{self, CPU, DataType, Device, Dims};
+use crate::view::dtype::{BOOL, COMPLEX, Dtype, FLOAT, INT, UINT, code_of_object, scalar};
+use crate::view::parts::Parts;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PySlice, PyType};
+use std::ffi::{c_int, c_long};
+use std::ptr::null_mut;
+use std::slice;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// `PyArrayObject_fields`, as far as it is read.
+#[repr(C)]
+struct Array {
+    head: ffi::PyObject,
+    data: *mut u8,
+    ndim: c_int,
+    shape: *mut isize,
+    strides: *mut isize,
+    base: *mut ffi::PyObject,
+    dtype: *mut Descriptor,
+    flags: c_int,
+}
+
+/// The part of `PyArray_Descr` that numpy 1 and 2 share.
+#[repr(C)]
+struct Descriptor {
+    head: ffi::PyObject,
+    scalar: *mut ffi::PyTypeObject,
+    kind: u8,
+    letter: u8,
+    byteorder: u8,
+    flags: u8,
+    number: c_int,
+}
+
+const C_CONTIGUOUS: c_int = 0x1;
+const WRITEABLE: c_int = 0x400;
+/// The first type number that other packages get.
+const FIRST_REGISTERED: c_int = 256;
+
+/// numpy's class of arrays, once what its arrays have has been checked; it is held for good.
+static CLASS: AtomicPtr<ffi::PyTypeObject> = AtomicPtr::new(null_mut());
+
+/// Whether a class is numpy's own class of arrays, not a subclass, and its arrays can be read.
+#[inline]
+pub fn is_array(class: *mut ffi::PyTypeObject) -> bool {
+    CLASS.load(Ordering::Acquire) == class
+}
+
+/// Checks a class that calls itself numpy's.
+#[cold]
+pub fn learn(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let py = class.py();
+    let numpy = py.import(intern!(py, "numpy"))?;
+    if class.is(&numpy.getattr("ndarray")?) && reads_as_python(&numpy).unwrap_or(false) {
+        CLASS.store(class.clone().into_ptr().cast(), Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Whether what is read is what Python says, of arrays that differ in all of it.
+fn reads_as_python(numpy: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = numpy.py();
+    let make = |shape: (usize, usize, usize), kind: &str| numpy.getattr("zeros")?.call1((shape, kind));
+    let whole = make((3, 4, 10), "i2")?;
+    let part = whole.get_item((
+        PySlice::new(py, isize::MAX, isize::MIN, -1),
+        PySlice::new(py, 1, isize::MAX, 1),
+        PySlice::new(py, 0, isize::MAX, 3),
+    ))?;
+    let frozen = make((2, 1, 5), "c16")?;
+    frozen.getattr("flags")?.setattr("writeable", false)?;
+    for array in [whole, part, frozen] {
+        // SAFETY: [numpy-array] an array of numpy, at least as large as its public header says; checked by its size.
+        let read = unsafe { &*array.as_ptr().cast::<Array>() };
+        let interface = array.getattr("__array_interface__")?;
+        let (address, is_frozen): (usize, bool) = interface.get_item("data")?.extract()?;
+        let dtype = array.getattr("dtype")?;
+        let has_room = array.get_type().getattr("__basicsize__")?.extract::<usize>()? >= size_of::<Array>()
+            && dtype.get_type().getattr("__basicsize__")?.extract::<usize>()? >= size_of::<Descriptor>();
+        if !has_room || read.ndim != 3 || read.data.addr() != address || !std::ptr::addr_eq(read.dtype, dtype.as_ptr())
+        {
+            return Ok(false);
+        }
+        // SAFETY: [numpy-array] three dimensions, and the array's own type, which were just checked.
+        let (shape, strides, read_dtype) =
+            unsafe { (slice::from_raw_parts(read.shape, 3), slice::from_raw_parts(read.strides, 3), &*read.dtype) };
+        let kind: String = dtype.getattr("kind")?.extract()?;
+        let is_contiguous: bool = array.getattr("flags")?.getattr("c_contiguous")?.extract()?;
+        if shape != array.getattr("shape")?.extract::<[isize; 3]>()?
+            || strides != array.getattr("strides")?.extract::<[isize; 3]>()?
+            || kind.as_bytes() != [read_dtype.kind]
+            || read_dtype.byteorder != b'='
+            || read_dtype.number != dtype.getattr("num")?.extract::<c_int>()?
+            || (read.flags & WRITEABLE == 0) != is_frozen
+            || (read.flags & C_CONTIGUOUS != 0) != is_contiguous
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// DLPack's code of numpy's type numbers.
+fn code(number: c_int) -> Option<DataType> {
+    const LONG: u8 = 8 * size_of::<c_long>() as u8;
+    Some(match number {
+        0 => scalar(BOOL, 8),
+        1 => scalar(INT, 8),
+        2 => scalar(UINT, 8),
+        3 => scalar(INT, 16),
+        4 => scalar(UINT, 16),
+        5 => scalar(INT, 32),
+        6 => scalar(UINT, 32),
+        7 => scalar(INT, LONG),
+        8 => scalar(UINT, LONG),
+        9 => scalar(INT, 64),
+        10 => scalar(UINT, 64),
+        11 => scalar(FLOAT, 32),
+        12 => scalar(FLOAT, 64),
+        14 => scalar(COMPLEX, 64),
+        15 => scalar(COMPLEX, 128),
+        23 => scalar(FLOAT, 16),
+        _ => return None,
+    })
+}
+
+/// Which protocol a view is made by, where they differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum As {
+    DlPack,
+    ArrayInterface,
+}
+
+/// The view of an array of [`is_array`]; `None` where only the protocol can say what it is, or what is wrong.
+#[inline]
+pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> {
+    // SAFETY: [numpy-array] an instance of numpy's own class of arrays, whose fields were checked.
+    let (array, dtype) = unsafe {
+        let array = &*object.as_ptr().cast::<Array>();
+        (array, &*array.dtype)
+    };
+    if !matches!(dtype.byteorder, b'=' | b'|') {
+        return Ok(None);
+    }
+    let (code, itemsize) = match code(dtype.number) {
+        Some(code) => (Some(code), isize::from(code.bits / 8)),
+        None if dtype.number >= FIRST_REGISTERED => {
+            // A type that another package has registered, which numpy's protocols cannot name.
+            let dtype = object.getattr(intern!(object.py(), "dtype"))?;
+            let code = code_of_object(&dtype)?;
+            if code.is_none() && protocol == As::DlPack {
+                return Ok(None);
+            }
+            (code, dtype.getattr(intern!(object.py(), "itemsize"))?.extract()?)
+        }
+        None => return Ok(None),
+    };
+    if itemsize < 1 {
+        return Ok(None);
+    }
+    let count = usize::try_from(array.ndim)
+        .map_err(|_negative| PyRuntimeError::new_err("numpy's array has a negative number of dimensions"))?;
+    let mut shape = Dims::new();
+    let mut strides = Dims::new();
+    if count > 0 {
+        // SAFETY: [numpy-array] as many numbers as it has dimensions.
+        let (extents, steps) =
+            unsafe { (slice::from_raw_parts(array.shape, count), slice::from_raw_parts(array.strides, count)) };
+        for (extent, step) in extents.iter().zip(steps) {
+            if step % itemsize != 0 {
+                return Ok(None);
+            }
+            shape.push(*extent as i64);
+            strides.push((*step / itemsize) as i64);
+        }
+    }
+    let is_implied = protocol == As::ArrayInterface && array.flags & C_CONTIGUOUS != 0;
+    if is_implied {
+        strides = dlpack::compact_strides(&shape);
+    }
+    // SAFETY: [numpy-array] an object of Python's, which the array holds.
+    let dtype = unsafe { Bound::from_borrowed_ptr(object.py(), array.dtype.cast()) };
+    Ok(Some(Parts {
+        pointer: array.data.addr() as u64,
+        device: Device { kind: CPU, id: 0 },
+        ask_driver: protocol == As::ArrayInterface,
+        shape,
+        strides,
+        has_strides: count > 0 && !is_implied,
+        itemsize: itemsize.unsigned_abs(),
+        dtype: Dtype::Object(dtype.unbind(), code),
+        readonly: array.flags & WRITEABLE == 0,
+        exporter: Some(object.clone().unbind()),
+        tensor: None,
+        buffer: None,
+        parent: None,
+    }))
+}

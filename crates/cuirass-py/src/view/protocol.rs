@@ -1,0 +1,258 @@
+//! Which protocol an object has, and DLPack's in Python and in C.
+#![allow(unsafe_code)]
+
+use crate::error::run;
+use crate::stream;
+use crate::view::dlpack::{self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCHANGE_API, ExchangeApi, VERSION, refused};
+use crate::view::import::{self, Taken};
+use crate::view::numpy::{self, As};
+use crate::view::parts::Parts;
+use cuirass_fault::lock::Mutex;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+/// What a class offers beside its methods.
+#[derive(Clone, Copy)]
+pub enum Offers {
+    /// It is numpy's own.
+    Array,
+    /// DLPack's C interface.
+    Api(&'static ExchangeApi, Borrowing),
+    /// Nothing.
+    Methods,
+}
+
+/// Whether a tensor may be read without taking it. That says nothing of whether it may be written to, so it is done with
+/// those classes only all of whose tensors may.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Borrowing {
+    Allowed,
+    Refused,
+}
+
+struct Known {
+    class: AtomicPtr<ffi::PyTypeObject>,
+    api: AtomicPtr<ExchangeApi>,
+    borrows: AtomicBool,
+}
+
+/// The classes that were looked at. Filled from the front, and never emptied: a class in it is held for good.
+static KNOWN: [Known; 32] = [const {
+    Known { class: AtomicPtr::new(null_mut()), api: AtomicPtr::new(null_mut()), borrows: AtomicBool::new(false) }
+}; 32];
+/// Held by who adds to it.
+static ADDING: Mutex<()> = Mutex::new(());
+
+/// What an object's class offers.
+#[inline]
+pub fn offers(object: &Bound<'_, PyAny>) -> PyResult<Offers> {
+    let class = object.get_type_ptr();
+    if numpy::is_array(class) {
+        return Ok(Offers::Array);
+    }
+    match find(class) {
+        Some(known) => Ok(known),
+        None => look(&object.get_type()),
+    }
+}
+
+#[inline]
+fn find(class: *mut ffi::PyTypeObject) -> Option<Offers> {
+    for known in &KNOWN {
+        let found = known.class.load(Ordering::Acquire);
+        if found == class {
+            let api = known.api.load(Ordering::Relaxed);
+            let borrowing = if known.borrows.load(Ordering::Relaxed) { Borrowing::Allowed } else { Borrowing::Refused };
+            // SAFETY: [exchange-api] DLPack wants it to live as long as the process.
+            return Some(unsafe { api.as_ref() }.map_or(Offers::Methods, |api| Offers::Api(api, borrowing)));
+        }
+        if found.is_null() {
+            return None;
+        }
+    }
+    None
+}
+
+#[cold]
+fn look(class: &Bound<'_, PyType>) -> PyResult<Offers> {
+    let module: String = match class.getattr_opt(intern!(class.py(), "__module__"))? {
+        Some(module) => module.extract().unwrap_or_default(),
+        None => String::new(),
+    };
+    if module == "numpy" && class.name()? == "ndarray" {
+        numpy::learn(class)?;
+        if numpy::is_array(class.as_type_ptr()) {
+            return Ok(Offers::Array);
+        }
+    }
+    let api = exchange_api(class)?;
+    let borrows = module == "torch" || module.starts_with("torch.");
+    remember(class, api, borrows);
+    let borrowing = if borrows { Borrowing::Allowed } else { Borrowing::Refused };
+    Ok(api.map_or(Offers::Methods, |api| Offers::Api(api, borrowing)))
+}
+
+fn remember(class: &Bound<'_, PyType>, api: Option<&'static ExchangeApi>, borrows: bool) {
+    let _adding = ADDING.lock();
+    if find(class.as_type_ptr()).is_none()
+        && let Some(free) = KNOWN.iter().find(|known| known.class.load(Ordering::Relaxed).is_null())
+    {
+        free.api.store(api.map_or(null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
+        free.borrows.store(borrows, Ordering::Relaxed);
+        // The reference is kept for good, so that no other class gets the address.
+        free.class.store(class.clone().into_ptr().cast(), Ordering::Release);
+    }
+}
+
+/// The C interface that a class has, in a version that is known here. One that is not as DLPack says is none: the
+/// methods say what is wrong.
+fn exchange_api(class: &Bound<'_, PyType>) -> PyResult<Option<&'static ExchangeApi>> {
+    let py = class.py();
+    let mut found = class.getattr_opt(intern!(py, "__dlpack_c_exchange_api__"))?;
+    if found.is_none() {
+        found = class.getattr_opt(intern!(py, "__c_dlpack_exchange_api__"))?;
+    }
+    let Some(capsule) = found else { return Ok(None) };
+    // SAFETY: [capsule] attached; any object may be asked.
+    let mut api = unsafe {
+        if ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE_API.as_ptr()) == 0 {
+            return Ok(None);
+        }
+        ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE_API.as_ptr()).cast_const().cast::<ExchangeApi>()
+    };
+    // SAFETY: [exchange-api] a capsule of this name has one, with older ones behind it, all for good.
+    while let Some(offered) = unsafe { api.as_ref() } {
+        if offered.version.major == VERSION.major {
+            return Ok(offered.export.is_some().then_some(offered));
+        }
+        api = offered.previous;
+    }
+    Ok(None)
+}
+
+/// The stream that a view will be used on; -1 where nobody is to order anything.
+#[inline]
+pub fn consumer(stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
+    let Some(stream) = stream_ptr else {
+        return Err(refused("stream_ptr=None is ambiguous: give the consumer's stream, or -1 for no ordering"));
+    };
+    let number = match stream.extract::<i64>() {
+        Ok(number) => number,
+        Err(_other) => i64::try_from(crate::handle::take(stream, "stream_ptr")?)
+            .map_err(|_range| PyValueError::new_err("stream_ptr is far out of range"))?,
+    };
+    if number < -1 {
+        return Err(PyValueError::new_err(format!("stream_ptr={number} is no stream")));
+    }
+    Ok(number)
+}
+
+/// Has the consumer's stream wait for what is on the producer's now, unless they are the same.
+pub fn order(py: Python<'_>, device: i32, producer: u64, consumer: i64) -> PyResult<()> {
+    let Ok(consumer) = u64::try_from(consumer) else { return Ok(()) };
+    // 0 and 1 are the legacy default stream.
+    if producer.max(1) == consumer.max(1) {
+        return Ok(());
+    }
+    let (producer, consumer) = (stream::borrowed(producer), stream::borrowed(consumer));
+    run(py, || consumer.wait_for_stream_of(&producer, cuirass::Device::new(device)?))
+}
+
+/// The view of an object with `__dlpack__`.
+pub fn from_dlpack(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
+    match offers(object)? {
+        Offers::Array => match numpy::read(object, As::DlPack)? {
+            Some(parts) => Ok(parts),
+            None => by_methods(object, consumer),
+        },
+        Offers::Api(api, borrowing) => by_api(object, api, borrowing, consumer),
+        Offers::Methods => by_methods(object, consumer),
+    }
+}
+
+/// The view of an object, by the C interface of its class.
+pub fn by_api(object: &Bound<'_, PyAny>, api: &ExchangeApi, borrowing: Borrowing, consumer: i64) -> PyResult<Parts> {
+    let py = object.py();
+    let exporter = object.clone().unbind();
+    let parts = match (borrowing, api.borrow, api.export) {
+        (Borrowing::Allowed, Some(borrow), _) => {
+            let mut tensor = MaybeUninit::<dlpack::Tensor>::uninit();
+            // SAFETY: [exchange-api] attached, with an object of the class; what it fills in is read at once.
+            unsafe {
+                if borrow(object.as_ptr(), tensor.as_mut_ptr()) != 0 {
+                    return Err(raised(py));
+                }
+                Parts { exporter: Some(exporter), ..import::describe(tensor.assume_init_ref(), 0)? }
+            }
+        }
+        (_, _, Some(export)) => {
+            let mut tensor = null_mut();
+            // SAFETY: [exchange-api] as above.
+            if unsafe { export(object.as_ptr(), &raw mut tensor) } != 0 {
+                return Err(raised(py));
+            }
+            let Some(tensor) = NonNull::new(tensor) else { return Err(raised(py)) };
+            Taken::Versioned(tensor).into_parts(Some(exporter))?
+        }
+        (_, _, None) => return by_methods(object, consumer),
+    };
+    if consumer >= 0
+        && parts.device.kind != CPU
+        && let Some(current_stream) = api.current_stream
+    {
+        let mut producer = null_mut();
+        // SAFETY: [exchange-api] as above.
+        if unsafe { current_stream(parts.device.kind, parts.device.id, &raw mut producer) } != 0 {
+            return Err(raised(py));
+        }
+        order(py, parts.device.id, producer.addr() as u64, consumer)?;
+    }
+    Ok(parts)
+}
+
+/// What a function of an interface has raised.
+#[cold]
+fn raised(py: Python<'_>) -> PyErr {
+    PyErr::take(py).unwrap_or_else(|| refused("the exporter's __dlpack_c_exchange_api__ failed, and does not say why"))
+}
+
+/// The view of an object, by its methods.
+fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
+    let py = object.py();
+    let device = object.call_method0(intern!(py, "__dlpack_device__"))?;
+    let (kind, id) = device.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().and_then(|(kind, id)| {
+        // jax and others return an enum.
+        let kind = kind.call_method0(intern!(py, "__index__"))?.extract::<i32>()?;
+        Ok((kind, id.extract::<i32>()?))
+    })?;
+    if !matches!(kind, CPU | CUDA | CUDA_HOST | CUDA_MANAGED) {
+        let message = format!("memory of DLPack's device type {kind} is neither the host's nor CUDA's (device {id})");
+        return Err(refused(message));
+    }
+    let keywords = PyDict::new(py);
+    // The host has no streams. 0 is ambiguous to a producer; None is the legacy default stream.
+    if kind != CPU && consumer != 0 {
+        keywords.set_item(intern!(py, "stream"), consumer)?;
+    } else {
+        keywords.set_item(intern!(py, "stream"), py.None())?;
+    }
+    keywords.set_item(intern!(py, "max_version"), (VERSION.major, VERSION.minor))?;
+    let method = object.getattr(intern!(py, "__dlpack__"))?;
+    let capsule = match method.call(PyTuple::empty(py), Some(&keywords)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            // A producer from before version 1.0.
+            keywords.del_item(intern!(py, "max_version"))?;
+            method.call(PyTuple::empty(py), Some(&keywords)).inspect_err(|second| {
+                second.set_context(py, Some(error));
+            })?
+        }
+        result => result?,
+    };
+    import::take(&capsule)?.into_parts(Some(object.clone().unbind()))
+}

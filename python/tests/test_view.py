@@ -1,0 +1,908 @@
+"""StridedMemoryView: every protocol, every type, every layout; beside the official class, and beside numpy."""
+
+import ctypes
+import gc
+import sys
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cuirass
+from cuirass import testing
+from cuirass._layout import _StridedLayout
+from cuirass.utils import StridedMemoryView, args_viewable_as_strided_memory
+
+from .conftest import child
+from .producers import (
+    CPU,
+    CUDA,
+    CUDA_HOST,
+    CUDA_MANAGED,
+    DELETER,
+    READ_ONLY,
+    SUBBYTE_PADDED,
+    Interface,
+    ManagedVersioned,
+    Producer,
+    Tensor,
+    capsule_pointer,
+)
+
+official = pytest.importorskip("cuda.core.utils").StridedMemoryView
+
+DTYPES = [
+    np.dtype(name)
+    for name in [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ]
+]
+MEMORY = (ctypes.c_char * 4096)()
+ADDRESS = ctypes.addressof(MEMORY)
+
+
+def facts(view):
+    try:
+        dtype = view.dtype
+    except Exception as error:
+        dtype = type(error)
+    return {
+        "ptr": view.ptr,
+        "shape": view.shape,
+        "strides": view.strides,
+        "size": view.size,
+        "dtype": dtype,
+        "device_id": view.device_id,
+        "is_device_accessible": view.is_device_accessible,
+        "readonly": view.readonly,
+        "device": view.__dlpack_device__(),
+        "itemsize": view._layout.itemsize,
+    }
+
+
+def same(make):
+    """What the official class says of the same object, or how it fails."""
+    answers = []
+    for each in (StridedMemoryView, official):
+        try:
+            answers.append(facts(make(each)))
+        except Exception as error:
+            answers.append(type(error))
+    assert answers[0] == answers[1]
+    return answers[0]
+
+
+def arrays():
+    """Arrays of every type and of any layout that slicing makes."""
+
+    @st.composite
+    def build(draw):
+        dtype = draw(st.sampled_from(DTYPES))
+        shape = draw(st.lists(st.integers(0, 4), min_size=0, max_size=5))
+        array = np.zeros(shape, dtype, order=draw(st.sampled_from("CF")))
+        for axis in range(array.ndim):
+            step = draw(st.sampled_from((1, 1, 2, 3, -1, -2)))
+            array = array[(slice(None),) * axis + (slice(None, None, step),)]
+        if array.ndim:
+            array = array.transpose(draw(st.permutations(range(array.ndim))))
+        if draw(st.booleans()):
+            array = array[np.newaxis]
+        if draw(st.integers(0, 4)) == 0:
+            array = np.broadcast_to(array, (3, *array.shape))
+        if draw(st.integers(0, 4)) == 0:
+            array = array.view()
+            array.flags.writeable = False
+        return array
+
+    return build()
+
+
+@given(arrays())
+@settings(max_examples=300, deadline=None)
+def test_any_numpy_array_is_as_the_official_class_says(array):
+    said = same(lambda cls: cls.from_any_interface(array, -1))
+    assert said == same(lambda cls: cls.from_dlpack(array, -1))
+    assert said["shape"] == array.shape
+    assert said["dtype"] is array.dtype
+    assert said["readonly"] is not array.flags.writeable
+    view = StridedMemoryView.from_any_interface(array, -1)
+    assert view.exporting_obj is array
+    assert view._layout.volume == array.size
+    back = np.from_dlpack(view)
+    assert back.dtype == array.dtype
+    assert back.shape == array.shape
+    assert back.size == 0 or (back.ctypes.data, back.strides) == (array.ctypes.data, array.strides)
+    host = StridedMemoryView.from_array_interface(array)
+    assert (host.shape, host.dtype, host.ptr, host.readonly) == (view.shape, view.dtype, view.ptr, view.readonly)
+    given_strides = array.__array_interface__["strides"]
+    expected = None if given_strides is None else tuple(stride // array.itemsize for stride in given_strides)
+    assert host.strides == expected
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(3, ">f4"),
+        np.zeros(3, [("a", "i4"), ("b", "f8")]),
+        np.zeros(3, "S5"),
+        np.zeros(3, "U5"),
+        np.zeros(3, object),
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, "V7"),
+        np.zeros(3, "longdouble"),
+        np.lib.stride_tricks.as_strided(np.zeros(8, "u1").view("i2"), (2,), (3,)),
+    ],
+    ids=lambda array: array.dtype.str,
+)
+def test_what_dlpack_has_no_type_for(array):
+    """numpy's own error passes through."""
+    for make in (StridedMemoryView.from_dlpack, StridedMemoryView.from_any_interface):
+        with pytest.raises(BufferError, match="DLPack only supports"):
+            make(array, -1)
+    assert same(lambda cls: cls.from_any_interface(array, -1)) is BufferError
+
+
+def test_arrays_of_any_type_by_their_interface():
+    for kind in (">f4", "S5", "U5", "M8[s]", "m8[ns]", "V7", "longdouble", ">i1", "?", "f2", "c16"):
+        array = np.zeros((2, 3), kind)
+        view = StridedMemoryView.from_array_interface(array)
+        assert view.dtype == np.dtype(array.__array_interface__["typestr"])
+        assert (view.shape, view.strides, view._layout.itemsize) == ((2, 3), None, array.itemsize)
+    with pytest.raises(ValueError, match="no multiple"):
+        StridedMemoryView.from_array_interface(
+            np.lib.stride_tricks.as_strided(np.zeros(8, "u1").view("i2"), (2,), (3,))
+        )
+    with pytest.raises(ValueError, match="no bytes"):
+        StridedMemoryView.from_array_interface(np.zeros(3, "V0"))
+
+
+def test_a_subclass_of_ndarray_speaks_for_itself():
+    class Own(np.ndarray):
+        def __dlpack__(self, **keywords):
+            raise ZeroDivisionError("asked")
+
+    with pytest.raises(ZeroDivisionError, match="asked"):
+        StridedMemoryView.from_any_interface(np.zeros(3).view(Own), -1)
+    masked = np.ma.masked_array([1.0, 2.0], [True, False])
+    assert same(lambda cls: cls.from_any_interface(masked, -1))
+
+
+@pytest.mark.parametrize("code", range(20))
+def test_every_code_of_dlpack(code):
+    for bits in (1, 2, 4, 6, 8, 16, 32, 64, 128):
+        for flags in (0, SUBBYTE_PADDED):
+            producer = Producer(ADDRESS, (2,), (1,), dtype=(code, bits, 1), flags=flags)
+            if bits < 8 and not flags:
+                with pytest.raises(BufferError, match="bits"):
+                    StridedMemoryView.from_dlpack(producer, -1)
+                continue
+            view = StridedMemoryView.from_dlpack(producer, -1)
+            assert view._layout.itemsize == max(1, bits // 8)
+            try:
+                expected = official.from_dlpack(producer, -1).dtype
+            except (TypeError, ValueError, NotImplementedError):
+                continue
+            if code != 4 or bits == 16:
+                # The official class calls each width of code 4 bfloat16.
+                assert view.dtype == expected
+
+
+def test_narrow_types():
+    narrow = pytest.importorskip("ml_dtypes")
+    names = [
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
+        "float4_e2m1fn",
+    ]
+    known = {(7 + index, 8 if index < 8 else 6 if index < 10 else 4): name for index, name in enumerate(names)}
+    known.update({(4, 16): "bfloat16", (0, 4): "int4", (1, 4): "uint4", (0, 2): "int2", (1, 2): "uint2"})
+    for (code, bits), name in known.items():
+        flags = SUBBYTE_PADDED if bits < 8 else 0
+        producer = Producer(ADDRESS, (3,), (1,), dtype=(code, bits, 1), flags=flags)
+        view = StridedMemoryView.from_dlpack(producer, -1)
+        dtype = np.dtype(getattr(narrow, name))
+        assert view.dtype == dtype
+        # The values that numpy and ml_dtypes see are those that are there.
+        array = np.array([0, 1, 1], dtype)
+        ctypes.memmove(ADDRESS, array.ctypes.data, array.nbytes)
+        again = StridedMemoryView.from_array_interface(array)
+        assert (again.dtype, again.shape) == (dtype, (3,))
+        assert StridedMemoryView.from_any_interface(array, -1).dtype == dtype
+        capsule = again.__dlpack__(max_version=(1, 0))
+        tensor = ctypes.cast(capsule_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(ManagedVersioned)).contents
+        assert (tensor.tensor.code, tensor.tensor.bits, tensor.flags) == (code, bits, flags)
+        if flags:
+            with pytest.raises(BufferError, match="less than a byte"):
+                again.__dlpack__()
+
+
+def test_narrow_types_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    view = StridedMemoryView.from_dlpack(Producer(ADDRESS, (2,), (1,), dtype=(4, 16, 1)), -1)
+    with pytest.raises(NotImplementedError, match="ml_dtypes"):
+        _ = view.dtype
+    assert (view.shape, view._layout.itemsize) == ((2,), 2)
+    assert "bfloat16" not in repr(view)
+
+
+@pytest.mark.parametrize("device", [(CPU, 0), (CUDA, 0), (CUDA, 1), (CUDA_HOST, 0), (CUDA_MANAGED, 1)])
+@pytest.mark.parametrize("versioned", [True, False])
+def test_producers(device, versioned):
+    for shape, strides in [
+        ((2, 3), (3, 1)),
+        ((2, 3), (1, 2)),
+        ((2, 3), (-3, 1)),
+        ((4,), (0,)),
+        ((0, 3), (3, 1)),
+        ((2, 3), None),
+    ]:
+        producer = Producer(ADDRESS + 64, shape, strides, device=device, versioned=versioned, byte_offset=8)
+        said = same(lambda cls, producer=producer: cls.from_dlpack(producer, -1))
+        assert said["ptr"] == ADDRESS + 72
+        assert (said["device_id"], said["device"]) == (
+            device[1] if device[0] != CPU else -1,
+            device if device[0] == CUDA else (device[0], 0),
+        )
+        gc.collect()
+        assert producer.deleted == 2, "ours and the official one's"
+
+
+def test_flags_and_versions():
+    assert same(lambda cls: cls.from_dlpack(Producer(ADDRESS, (2,), (1,), flags=READ_ONLY), -1))["readonly"] is True
+    assert same(lambda cls: cls.from_dlpack(Producer(ADDRESS, (2,), (1,), old=True), -1))["readonly"] is False
+    newer = Producer(ADDRESS, (2,), (1,), version=(2, 0))
+    with pytest.raises(BufferError, match=r"version 2\.0"):
+        StridedMemoryView.from_dlpack(newer, -1)
+    assert newer.deleted == 0, "a tensor that is not understood is left in its capsule"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"raises": ZeroDivisionError("mine")}, ZeroDivisionError, "mine"),
+        ({"raises": TypeError("mine")}, TypeError, "mine"),
+        ({"returns": 5}, BufferError, "capsule"),
+        ({"returns": "dltensor"}, BufferError, "capsule"),
+        ({"name": b"wrong"}, BufferError, "capsule"),
+        ({"name": b"used_dltensor"}, BufferError, "used before"),
+        ({"data": None}, BufferError, "null"),
+        ({"null_shape": True}, BufferError, "no shape"),
+        ({"shape": (-1, 2)}, BufferError, "negative"),
+        ({"shape": (1 << 40, 1 << 40)}, BufferError, "address space"),
+        ({"strides": (1 << 62, 1)}, BufferError, "address space"),
+        ({"strides": (-(1 << 60), 1)}, BufferError, "address space"),
+        ({"ndim": -1}, BufferError, "dimensions"),
+        ({"ndim": 1 << 30}, BufferError, "dimensions"),
+        ({"dtype": (2, 32, 0)}, BufferError, "no bits"),
+        ({"dtype": (2, 0, 1)}, BufferError, "no bits"),
+        ({"byte_offset": (1 << 64) - 1}, BufferError, "address space"),
+        ({"device": (4, 0)}, BufferError, "device type 4"),
+        ({"device": (10, 0)}, BufferError, "device type 10"),
+        ({"device": (2, -1)}, BufferError, "device -1"),
+        ({"device": (1,)}, ValueError, None),
+        ({"device": None}, TypeError, None),
+        ({"device": ("x", 0)}, AttributeError, None),
+    ],
+)
+def test_bad_producers(arguments, error, text):
+    arguments = {"data": ADDRESS, "shape": (2, 3), "strides": (3, 1), **arguments}
+    device = arguments.get("device", (CPU, 0))
+    well = device if isinstance(device, tuple) and len(device) == 2 and isinstance(device[0], int) else (CPU, 0)
+    producer = Producer(arguments.pop("data"), arguments.pop("shape"), **{**arguments, "device": well})
+    producer.device = device
+    for make in (StridedMemoryView.from_dlpack, StridedMemoryView.from_any_interface):
+        with pytest.raises(error, match=text):
+            make(producer, -1)
+    # What was taken was given back; what was not is the producer's.
+    assert producer.deleted in (0, 2)
+
+
+def test_objects_without_any_protocol():
+    for object_ in (object(), 5, None, "text"):
+        with pytest.raises(BufferError, match="neither"):
+            StridedMemoryView.from_any_interface(object_, -1)
+        for make in (
+            lambda each: StridedMemoryView.from_dlpack(each, -1),
+            lambda each: StridedMemoryView.from_cuda_array_interface(each, -1),
+            StridedMemoryView.from_array_interface,
+        ):
+            with pytest.raises(AttributeError):
+                make(object_)
+
+
+def test_the_consumers_stream_reaches_the_producer():
+    for given_stream, asked in [(-1, -1), (0, None), (1, 1), (2, 2), (77, 77)]:
+        producer = Producer(ADDRESS, (2,), (1,), device=(CUDA, 0))
+        StridedMemoryView.from_dlpack(producer, given_stream)
+        assert producer.asked == [{"stream": asked, "max_version": (1, 3)}]
+        old = Producer(ADDRESS, (2,), (1,), device=(CUDA, 0), old=True)
+        StridedMemoryView.from_dlpack(old, given_stream)
+        assert old.asked[-1] == {"stream": asked}
+        host = Producer(ADDRESS, (2,), (1,))
+        StridedMemoryView.from_dlpack(host, given_stream)
+        assert host.asked == [{"stream": None, "max_version": (1, 3)}], "the host has no streams"
+    for wrong, error in [
+        (None, BufferError),
+        (-2, ValueError),
+        (1 << 70, ValueError),
+        ("x", TypeError),
+        (1.5, TypeError),
+    ]:
+        with pytest.raises(error):
+            StridedMemoryView.from_dlpack(np.zeros(3), wrong)
+
+
+# The array interfaces.
+
+
+def cuda_array(**entries):
+    return Interface("__cuda_array_interface__", **entries)
+
+
+@pytest.fixture
+def memory(device, stream):
+    buffer = device.allocate(256, stream=stream)
+    yield buffer
+    buffer.close()
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {},
+        {"strides": (4, 12)},
+        {"strides": None},
+        {"strides": (-16, 4)},
+        {"strides": (3, 12)},
+        {"strides": (4,)},
+        {"shape": ()},
+        {"shape": (0, 3)},
+        {"shape": (-1,)},
+        {"version": 2},
+        {"version": 4},
+        {"mask": 3},
+        {"mask": None},
+        {"readonly": True},
+        {"stream": None},
+        *(
+            {"typestr": kind}
+            for kind in [
+                "<f2",
+                "<f4",
+                "<f8",
+                "<c8",
+                "<c16",
+                "|b1",
+                "<b1",
+                "|i1",
+                "|u1",
+                "<i2",
+                "<u8",
+                ">f4",
+                "|V7",
+                "<M8[s]",
+                "|S5",
+                "<U5",
+                "=f4",
+                "f4",
+            ]
+        ),
+        *({"typestr": kind} for kind in ("junk", "", "<f3")),
+    ],
+    ids=str,
+)
+def test_cuda_array_interface(memory, entries):
+    entries = dict(entries)
+    readonly = entries.pop("readonly", False)
+    interface = {"shape": (3, 4), "typestr": "<f4", "data": (memory.handle, readonly), "version": 3, **entries}
+    if entries.get("strides") == (-16, 4):
+        interface["data"] = (memory.handle + 32, False)
+    said = same(lambda cls: cls.from_cuda_array_interface(cuda_array(**interface), -1))
+    assert said == same(lambda cls: cls.from_any_interface(cuda_array(**interface), -1))
+
+
+@pytest.mark.parametrize(
+    ("entries", "error"),
+    [
+        ({"data": None}, BufferError),
+        ({"data": (0, False)}, BufferError),
+        ({"data": (1,)}, ValueError),
+        ({"data": 5}, TypeError),
+        ({"data": (-1, False)}, ValueError),
+        ({"typestr": 3}, TypeError),
+        ({"typestr": None}, BufferError),
+        ({"shape": [3]}, TypeError),
+        ({"shape": ("x",)}, TypeError),
+        ({"shape": None}, BufferError),
+        ({"shape": (1 << 62, 4)}, ValueError),
+        ({"strides": [4]}, TypeError),
+        ({"version": "x"}, TypeError),
+        ({"stream": 0}, BufferError),
+        ({"stream": "x"}, TypeError),
+    ],
+    ids=str,
+)
+def test_wrong_cuda_array_interfaces(memory, stream, entries, error):
+    interface = {"shape": (3, 4), "typestr": "<f4", "data": (memory.handle, False), "version": 3, **entries}
+    with pytest.raises(error):
+        StridedMemoryView.from_cuda_array_interface(cuda_array(**interface), stream.__cuda_stream__()[1])
+    with pytest.raises(TypeError, match="dict"):
+        wrong = cuda_array()
+        wrong.__cuda_array_interface__ = 5
+        StridedMemoryView.from_cuda_array_interface(wrong, -1)
+
+
+def order_calls(recording):
+    return [call.name for call in recording.calls if call.name in ("cuEventRecord", "cuStreamWaitEvent")]
+
+
+def test_the_streams_of_a_cuda_array(device, stream, memory):
+    other = device.create_stream()
+    producer, consumer = stream.__cuda_stream__()[1], other.__cuda_stream__()[1]
+    for stream_of_array, stream_ptr, ordered in [
+        (producer, consumer, True),
+        (producer, producer, False),
+        (producer, -1, False),
+        (None, consumer, False),
+        (1, consumer, True),
+        (2, consumer, True),
+        (producer, 0, True),
+        (1, 0, False),
+        (1, 1, False),
+        (producer, stream.handle, False),
+    ]:
+        interface = {
+            "shape": (4,),
+            "typestr": "<f4",
+            "data": (memory.handle, False),
+            "version": 3,
+            "stream": stream_of_array,
+        }
+        with testing.record() as recording:
+            StridedMemoryView.from_cuda_array_interface(cuda_array(**interface), stream_ptr)
+        expected = ["cuEventRecord", "cuStreamWaitEvent"] if ordered else []
+        assert order_calls(recording) == expected, (stream_of_array, stream_ptr)
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "call", ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy_v2", "cuPointerGetAttributes"]
+)
+def test_a_failure_of_the_order_is_raised(device, stream, memory, call, reports, census):
+    other = device.create_stream()
+    array = cuda_array(
+        shape=(4,), typestr="<f4", data=(memory.handle, False), version=3, stream=stream.__cuda_stream__()[1]
+    )
+    # A handle whose destruction returned an error is spent: it is destroyed all the same here.
+    done = call == "cuEventDestroy_v2"
+    with testing.fail(call, status="CUDA_ERROR_UNKNOWN", done=done), pytest.raises(cuirass.CUDAError) as caught:
+        StridedMemoryView.from_any_interface(array, other.__cuda_stream__()[1])
+    assert caught.value.call == call
+    assert reports == []
+    assert sys.getrefcount(array) == 2
+    other.close()
+
+
+# Buffers, layouts, types.
+
+
+def test_from_buffer(device, stream, memory, pinned):
+    f4 = np.dtype("f4")
+    for arguments in [
+        {"shape": (3, 4), "dtype": f4},
+        {"shape": (3, 4), "itemsize": 4},
+        {"shape": (3, 4), "itemsize": 4, "dtype": f4},
+        {"shape": (3, 4), "strides": (1, 3), "dtype": f4},
+        {"shape": (3, 4), "dtype": f4, "is_readonly": True},
+        {"shape": (), "dtype": f4},
+        {"shape": (0, 9), "dtype": f4},
+        {"shape": (64,), "dtype": f4},
+        {"shape": (3,), "dtype": np.dtype([("a", "i4"), ("b", "i4")])},
+    ]:
+        view = StridedMemoryView.from_buffer(memory, **arguments)
+        assert view.exporting_obj is memory
+        assert (view.ptr, view.shape, view.dtype) == (memory.handle, arguments["shape"], arguments.get("dtype"))
+        assert view.strides == arguments.get("strides")
+        assert view.readonly is arguments.get("is_readonly", False)
+        assert (view.device_id, view.is_device_accessible) == (0, True)
+    for arguments, error in [
+        ({"shape": (65,), "dtype": f4}, ValueError),
+        ({"shape": (3,), "strides": (-1,), "dtype": f4}, ValueError),
+        ({"shape": (3,), "strides": (1 << 61,), "dtype": f4}, ValueError),
+        ({"shape": (3,), "strides": (1, 1), "dtype": f4}, ValueError),
+        ({"shape": (-3,), "dtype": f4}, ValueError),
+        ({"shape": (3,)}, ValueError),
+        ({"shape": (3,), "itemsize": 0}, ValueError),
+        ({"shape": (3,), "itemsize": 8, "dtype": f4}, ValueError),
+        ({"shape": 3, "dtype": f4}, TypeError),
+        ({"shape": [3], "dtype": f4}, TypeError),
+        ({"shape": ("x",), "dtype": f4}, TypeError),
+    ]:
+        with pytest.raises(error):
+            StridedMemoryView.from_buffer(memory, **arguments)
+    with pytest.raises(TypeError, match="Buffer"):
+        StridedMemoryView.from_buffer(np.zeros(3), (3,), itemsize=8)
+    host, _view = pinned(16)
+    assert StridedMemoryView.from_buffer(host, (4,), itemsize=4).__dlpack_device__() == (CUDA_HOST, 0)
+
+
+def test_a_view_has_a_share_of_the_buffer(device, stream, census):
+    buffer = device.allocate(64, stream=stream)
+    view = StridedMemoryView.from_buffer(buffer, (16,), dtype=np.dtype("f4"))
+    part = view.view(view._layout[2:5])
+    buffer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        StridedMemoryView.from_buffer(buffer, (16,), itemsize=4)
+    del view
+    target = np.zeros(3, "f4")
+    part.copy_to(StridedMemoryView.from_any_interface(target, -1), stream)
+
+
+@given(arrays(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_views_of_views_are_numpys_slices(array, data):
+    view = StridedMemoryView.from_dlpack(array, -1)
+    index = tuple(
+        data.draw(
+            st.sampled_from([slice(None), slice(None, None, -1), slice(1, None), slice(None, None, 2), slice(0, 0)])
+        )
+        for _ in range(array.ndim)
+    )
+    part, expected = view.view(view._layout[index]), array[(*index, ...)]
+    if expected.size:
+        assert part.ptr == expected.ctypes.data
+        assert np.from_dlpack(part).__array_interface__["data"] == expected.__array_interface__["data"]
+    assert part.shape == expected.shape
+    assert part.exporting_obj is array
+    assert part.view(view._layout).ptr == view.ptr
+    again = part.view()
+    assert (again.ptr, again.shape, again.strides, again._layout) == (part.ptr, part.shape, part.strides, part._layout)
+
+
+def test_other_types_of_the_same_bytes():
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    view = StridedMemoryView.from_dlpack(array, -1)
+    assert np.array_equal(np.from_dlpack(view.view(dtype=np.dtype("i4"))), array.view("i4"))
+    wide = view.view(_StridedLayout((3, 2), None, 8), np.dtype("f8"))
+    assert np.array_equal(np.from_dlpack(wide), array.view("f8"))
+    for layout, dtype, error in [
+        (None, np.dtype("i8"), ValueError),
+        (None, np.dtype("i2"), ValueError),
+        (_StridedLayout((6,), None, 8), None, ValueError),
+        (_StridedLayout((6,), None, 8), np.dtype("i4"), ValueError),
+        (_StridedLayout((13,), None, 4), None, ValueError),
+        (_StridedLayout((3,), (-1,), 4), None, ValueError),
+        ((3, 4), None, TypeError),
+    ]:
+        with pytest.raises(error):
+            view.view(layout, dtype)
+    array.flags.writeable = False
+    assert StridedMemoryView.from_dlpack(array, -1).view(dtype=np.dtype("i4")).readonly
+
+
+def test_a_view_of_a_view_keeps_the_tensor():
+    producer = Producer(ADDRESS, (4,), (1,))
+    view = StridedMemoryView.from_dlpack(producer, -1)
+    part = view.view(view._layout[1:])
+    deeper = part.view(part._layout[1:])
+    del view, part
+    gc.collect()
+    assert producer.deleted == 0
+    assert deeper.ptr == ADDRESS + 8
+    del deeper
+    gc.collect()
+    assert producer.deleted == 1
+
+
+def test_attributes_are_lazy_and_stay():
+    array = np.arange(6.0)
+    view = StridedMemoryView.from_any_interface(array, -1)
+    assert view.shape is view.shape
+    assert view.dtype is view.dtype is array.dtype
+    for name in ("ptr", "shape", "dtype", "readonly", "exporting_obj", "device_id"):
+        with pytest.raises(AttributeError):
+            setattr(view, name, 1)
+    assert repr(view) == (
+        f"<StridedMemoryView ptr={array.ctypes.data:#x} shape=(6,) strides=(1,) itemsize=8 dtype=float64 device_id=-1 "
+        "readonly=False>"
+    )
+    with pytest.raises(RuntimeError, match="not available"):
+        view.as_tensor_map((1,))
+
+
+def test_subclasses():
+    class Own(StridedMemoryView):
+        def __init__(self):
+            raise AssertionError("the class methods do not call it")
+
+    class Named(StridedMemoryView):
+        pass
+
+    array = np.arange(3.0)
+    for made in (
+        Own.from_dlpack(array, -1),
+        Own.from_any_interface(array, -1),
+        Own.from_array_interface(array),
+    ):
+        assert type(made) is Own
+        assert made.ptr == array.ctypes.data
+    named = Named.from_dlpack(array, -1)
+    named.name = "x"
+    alive = weakref.ref(named)
+    named.itself = named
+    del named
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_constructor_is_deprecated():
+    array = np.arange(3.0)
+    with pytest.warns(DeprecationWarning, match="from_any_interface"):
+        view = StridedMemoryView(array, -1)
+    assert view.ptr == array.ctypes.data
+    with pytest.warns(DeprecationWarning):
+        nothing = StridedMemoryView()
+    assert (nothing.ptr, nothing.exporting_obj, nothing.readonly) == (0, None, False)
+    for name in ("shape", "strides", "size", "dtype", "_layout"):
+        with pytest.raises(ValueError, match="nothing"):
+            getattr(nothing, name)
+    assert repr(nothing) == "<StridedMemoryView of nothing>"
+    with pytest.warns(DeprecationWarning), pytest.raises(BufferError):
+        StridedMemoryView(array)
+
+
+def test_cycles_are_collected():
+    class Node:
+        pass
+
+    owner = Node()
+    buffer = cuirass.Buffer.from_handle(ADDRESS, 16, owner=owner)
+    owner.view = StridedMemoryView.from_buffer(buffer, (4,), itemsize=4)
+    owner.part = owner.view.view(owner.view._layout[1:])
+
+    class Wrapper:
+        def __init__(self):
+            self.array = np.zeros(4)
+            self.__dlpack__, self.__dlpack_device__ = self.array.__dlpack__, self.array.__dlpack_device__
+
+    producer = Wrapper()
+    producer.view = StridedMemoryView.from_dlpack(producer, -1)
+    assert producer.view.exporting_obj is producer
+    seen = weakref.ref(owner), weakref.ref(producer)
+    del owner, buffer, producer
+    gc.collect()
+    assert [each() for each in seen] == [None, None]
+
+
+def test_the_decorator():
+    @args_viewable_as_strided_memory((0, 2))
+    def function(first, second, third, *, scale=1):
+        """Its own text."""
+        return first.view(-1), second, third.view(-1), scale
+
+    arrays = np.zeros(3), np.ones((2, 2), np.int8)
+    first, second, third, scale = function(arrays[0], "as it is", arrays[1], scale=2)
+    assert (second, scale) == ("as it is", 2)
+    assert first.exporting_obj is arrays[0]
+    assert third.exporting_obj is arrays[1]
+    assert (function.__name__, function.__doc__) == ("function", "Its own text.")
+    with pytest.raises(BufferError, match="neither"):
+        function(1, 2, arrays[0])
+    with pytest.raises(IndexError, match="by position"):
+        function(arrays[0], 2)
+    with pytest.raises(TypeError, match="tuple"):
+        args_viewable_as_strided_memory([0])
+
+    @args_viewable_as_strided_memory((-1,))
+    def last(*given):
+        with pytest.raises(BufferError, match="ambiguous"):
+            given[-1].view()
+        return given[-1].obj, given[-1].has_dlpack
+
+    assert last(1, arrays[0])[0] is arrays[0]
+    assert last(cuda_array(shape=(1,)))[1] is False
+
+
+def test_import_loads_no_numpy():
+    code = """
+import sys, cuirass, cuirass.utils
+class P:
+    def __dlpack_device__(self): return (1, 0)
+    def __dlpack__(self, **k): raise KeyError
+try: cuirass.utils.StridedMemoryView.from_any_interface(P(), -1)
+except KeyError: pass
+assert 'numpy' not in sys.modules
+"""
+    done = child(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# DLPack's interface in C.
+
+FROM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.POINTER(ManagedVersioned)))
+INTO = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(ManagedVersioned), ctypes.POINTER(ctypes.py_object))
+BORROW = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Tensor))
+STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+ERROR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+ALLOCATE = ctypes.PYFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.POINTER(ManagedVersioned)), ctypes.c_void_p, ERROR
+)
+
+
+class Api(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ALLOCATE),
+        ("export", FROM),
+        ("import_", INTO),
+        ("borrow", BORROW),
+        ("current_stream", STREAM),
+    )
+
+
+def api_of(cls):
+    pointer = capsule_pointer(cls.__dlpack_c_exchange_api__, b"dlpack_exchange_api")
+    return ctypes.cast(pointer, ctypes.POINTER(Api)).contents
+
+
+def test_our_interface_in_c():
+    assert StridedMemoryView.__dlpack_c_exchange_api__ is StridedMemoryView.__c_dlpack_exchange_api__
+    api = api_of(StridedMemoryView)
+    assert (api.major, api.minor, api.previous) == (1, 3, None)
+    array = np.arange(12, dtype=np.int16).reshape(3, 4)
+    view = StridedMemoryView.from_array_interface(array)
+    tensor = Tensor()
+    assert api.borrow(view, tensor) == 0
+    assert (tensor.data, tensor.ndim, list(tensor.shape[:2]), list(tensor.strides[:2])) == (
+        array.ctypes.data,
+        2,
+        [3, 4],
+        [4, 1],
+    )
+    assert (tensor.code, tensor.bits, tensor.lanes, tensor.device_type) == (0, 16, 1, CPU)
+    managed = ctypes.POINTER(ManagedVersioned)()
+    before = sys.getrefcount(view)
+    assert api.export(view, managed) == 0
+    assert sys.getrefcount(view) == before + 1
+    made = ctypes.py_object()
+    assert api.import_(managed, made) == 0
+    other = made.value
+    ctypes.pythonapi.Py_DecRef(made)
+    assert type(other) is StridedMemoryView
+    assert (other.ptr, other.shape, other.dtype, other.exporting_obj) == (view.ptr, (3, 4), array.dtype, None)
+    del made, other
+    gc.collect()
+    assert sys.getrefcount(view) == before
+    current = ctypes.c_void_p(5)
+    assert api.current_stream(CUDA, 0, current) == 0
+    assert current.value is None
+    said = []
+    function = ERROR(lambda context, kind, text: said.append((kind, text)))
+    assert api.allocate(tensor, managed, None, function) == -1
+    assert said == [(b"NotImplementedError", b"a StridedMemoryView is a view: it allocates no memory")]
+    for wrong, error in [(5, TypeError), (StridedMemoryView.from_array_interface(np.zeros(2, "S3")), BufferError)]:
+        with pytest.raises(error):
+            api.borrow(wrong, tensor)
+        with pytest.raises(error):
+            api.export(wrong, managed)
+
+
+def make_api(module, *, borrow=True, major=1, previous=None, current=0, fails=None):
+    """A class with an interface in C over numpy arrays, and what was called."""
+    calls = []
+
+    def export(each, out):
+        calls.append("export")
+        if fails == "silent":
+            return -1
+        out[0] = ctypes.pointer(each.managed())
+        return 0
+
+    def borrowed(each, out):
+        calls.append("borrow")
+        out[0] = each.tensor
+        return 0
+
+    def current_stream(kind, ordinal, out):
+        calls.append(("stream", kind, ordinal))
+        out[0] = current
+        return -1 if fails == "stream" else 0
+
+    class Fake(Producer):
+        def managed(self):
+            deleter = DELETER(self._delete)
+            managed = ManagedVersioned(1, 0, None, deleter, self.flags, self.tensor)
+            self.kept.append((managed, deleter))
+            return managed
+
+    Fake.__module__ = module
+    api = Api(
+        major,
+        0,
+        previous,
+        ALLOCATE(),
+        FROM(export),
+        INTO(),
+        BORROW(borrowed) if borrow else BORROW(),
+        STREAM(current_stream),
+    )
+    KEPT.append(api)
+    new = ctypes.pythonapi.PyCapsule_New
+    Fake.__dlpack_c_exchange_api__ = new(ctypes.addressof(api), b"dlpack_exchange_api", None)
+    return Fake, calls, api
+
+
+KEPT = []
+
+
+def test_interfaces_in_c(device, stream):
+    torch, calls, _ = make_api("torch")
+    tensor = torch(ADDRESS, (2, 3), (3, 1))
+    view = StridedMemoryView.from_any_interface(tensor, -1)
+    assert calls == ["borrow"], "a tensor of torch's can be written to"
+    assert (view.ptr, view.shape, view.strides, view.exporting_obj) == (ADDRESS, (2, 3), (3, 1), tensor)
+    assert tensor.asked == []
+    other, calls, _ = make_api("other")
+    tensor = other(ADDRESS, (2, 3), (3, 1), flags=READ_ONLY)
+    view = StridedMemoryView.from_dlpack(tensor, -1)
+    assert calls == ["export"], "only a tensor that is taken says that it is read-only"
+    assert view.readonly
+    del view
+    gc.collect()
+    assert tensor.deleted == 1
+    newer, calls, _ = make_api("other", major=2)
+    StridedMemoryView.from_dlpack(newer(ADDRESS, (2,), (1,)), -1)
+    assert calls == [], "the methods are asked"
+    _older, calls, api = make_api("other")
+    newest, _, _ = make_api("other", major=2, previous=ctypes.addressof(api))
+    StridedMemoryView.from_dlpack(newest(ADDRESS, (2,), (1,)), -1)
+    assert calls == ["export"], "the chain leads to one that is known"
+
+
+def test_streams_of_interfaces_in_c(device, stream):
+    other = device.create_stream()
+    number = other.__cuda_stream__()[1]
+    kind, calls, _ = make_api("torch", current=number)
+    tensor = kind(ADDRESS, (2,), (1,), device=(CUDA, 0))
+    for consumer, ordered in [(-1, False), (number, False), (stream.__cuda_stream__()[1], True), (1, True), (0, True)]:
+        with testing.record() as recording:
+            StridedMemoryView.from_any_interface(tensor, consumer)
+        assert order_calls(recording) == (["cuEventRecord", "cuStreamWaitEvent"] if ordered else []), consumer
+    assert calls.count(("stream", CUDA, 0)) == 4
+    host = kind(ADDRESS, (2,), (1,))
+    del calls[:]
+    StridedMemoryView.from_any_interface(host, 1)
+    assert calls == ["borrow"]
+    for fails in ("silent", "stream"):
+        kind, calls, _ = make_api("other", fails=fails)
+        tensor = kind(ADDRESS, (2,), (1,), device=(CUDA, 0))
+        with pytest.raises(BufferError, match="does not say why"):
+            StridedMemoryView.from_any_interface(tensor, 1)
+        gc.collect()
+        assert tensor.deleted == (1 if fails == "stream" else 0)
+    other.close()
