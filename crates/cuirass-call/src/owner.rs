@@ -20,6 +20,18 @@ pub trait Kind: Sized + 'static {
     /// Gives the handle back, and what it needed. Called once; whatever it returns, the handle is spent: a destroy may
     /// return an older, asynchronous error after having worked, so that it is never called again.
     fn release(raw: Self::Raw, parent: Self::Parent) -> Result<(), Failure>;
+
+    /// Whether the release may wait for work that is under way.
+    fn waits(_parent: &Self::Parent) -> bool {
+        false
+    }
+}
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// From now on a drop leaves what its release might wait for to the process's end.
+pub fn leave_what_waits() {
+    ENDING.store(true, Ordering::Release);
 }
 
 /// A handle that somebody else gives back: a token, and nothing more.
@@ -98,6 +110,10 @@ impl<K: Kind> Drop for Owned<K> {
     fn drop(&mut self) {
         // SAFETY: [owner-parent] whatever else takes the parent prevents this drop.
         let parent = unsafe { ManuallyDrop::take(&mut self.parent) };
+        if ENDING.load(Ordering::Relaxed) && K::waits(&parent) {
+            let _left = ManuallyDrop::new(parent);
+            return;
+        }
         if let Err(failure) = release::<K>(self.raw, parent) {
             report_release::<K>(failure);
         }

@@ -3,9 +3,10 @@
 
 use cuirass::Report;
 use cuirass_fault::{Absence, Cause};
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyModule};
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,13 +20,41 @@ pub fn python_is_usable() -> bool {
     !CLOSED.load(Ordering::Acquire)
 }
 
+/// Refuses to be imported in a second interpreter: classes, reporter and exit hook are one for the process.
+pub fn only_in_the_main_interpreter() -> PyResult<()> {
+    // SAFETY: [interpreter] the thread is attached.
+    let number = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    if number == 0 {
+        return Ok(());
+    }
+    Err(PyImportError::new_err("cuirass cannot be imported in a subinterpreter, only in the main interpreter"))
+}
+
 /// Runs when the interpreter begins to end. What still waits to be released is reported first.
 #[pyfunction]
 pub fn _at_exit(py: Python<'_>) {
+    if !python_is_usable() {
+        // The package was imported twice, and so is the hook there twice.
+        return;
+    }
     py.detach(cuirass::report_left_at_exit);
     CLOSED.store(true, Ordering::Release);
+    cuirass::leave_what_waits();
+    crate::graph::callback::tell_skipped_at_exit();
     crate::graph::callback::wait_for_running(py);
     crate::program::wait_for_compiling(py);
+}
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+/// Runs a function when the process ends, after the interpreter has. It must not panic, nor use Python.
+pub fn when_the_process_ends(function: extern "C" fn()) {
+    // SAFETY: [process-exit] the C library's; the function stays where it is, since no extension module is unloaded.
+    if unsafe { atexit(function) } != 0 {
+        to_stderr("the C library has no room for an exit function");
+    }
 }
 
 /// Waits, with the interpreter released, until a count of what is under way has come to zero; not longer than this.

@@ -60,6 +60,10 @@ impl Kind for LibraryKind {
     fn release(library: CUlibrary, (): ()) -> Outcome<()> {
         capture::release(format_args!("library {library:p}"), || call::library_unload(library))
     }
+
+    fn waits((): &()) -> bool {
+        true
+    }
 }
 
 /// Compiled code. It is loaded when a kernel of it is first asked for, and unloaded with its last kernel.
