@@ -27,6 +27,12 @@ pub trait Kind: Sized + 'static {
     }
 }
 
+/// Runs a function when the process ends; false where the C library has no room for it.
+pub fn when_the_process_ends(function: extern "C" fn()) -> bool {
+    // SAFETY: [process-exit] a function of the program's own.
+    unsafe { libc::atexit(function) == 0 }
+}
+
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// From now on a drop leaves what its release might wait for to the process's end.

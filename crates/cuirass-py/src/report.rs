@@ -6,7 +6,7 @@ use cuirass_fault::{Absence, Cause};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyModule};
-use std::ffi::{CString, c_int};
+use std::ffi::CString;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,14 +45,9 @@ pub fn _at_exit(py: Python<'_>) {
     crate::program::wait_for_compiling(py);
 }
 
-unsafe extern "C" {
-    fn atexit(function: extern "C" fn()) -> c_int;
-}
-
-/// Runs a function when the process ends, after the interpreter has. It must not panic, nor use Python.
+/// Runs a function when the process ends, after the interpreter has.
 pub fn when_the_process_ends(function: extern "C" fn()) {
-    // SAFETY: [process-exit] the C library's; the function stays where it is, since no extension module is unloaded.
-    if unsafe { atexit(function) } != 0 {
+    if !cuirass::when_the_process_ends(function) {
         to_stderr("the C library has no room for an exit function");
     }
 }
