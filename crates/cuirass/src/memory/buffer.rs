@@ -124,7 +124,7 @@ impl Kind for Memory {
     }
 
     fn waits(origin: &Origin) -> bool {
-        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_))
+        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
     }
 }
 
