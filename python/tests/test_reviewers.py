@@ -9,7 +9,7 @@ import pytest
 import cuirass
 from cuirass import Buffer, CUDAError, CUDAWarning, testing
 
-from .conftest import KERNELS
+from .conftest import KERNELS, child
 from .test_faults import current, on_a_thread
 
 
@@ -178,3 +178,48 @@ def test_set_current_and_the_stack_of_contexts(device, depth, fails):
     on_a_thread(work)
     for context in contexts:
         context.close()
+
+
+def test_a_fault_is_told_in_full_once():
+    """The first release in a context that meets it says what to do; the others say in a line that they met it."""
+    result = child(
+        """
+import warnings
+import cuirass
+from cuirass import testing
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, *rest: print(message)
+device = cuirass.Device(0)
+device.set_current()
+things = [device.create_stream(), device.create_event(), device.create_stream()]
+while things:
+    with testing.fail("cuEventDestroy" if len(things) == 2 else "cuStreamDestroy", status=719, done=True):
+        del things[-1]
+"""
+    )
+    lines = result.stdout.splitlines()
+    assert len(lines) == 3, result
+    assert all("returned an earlier kernel's fault: CUDA_ERROR_LAUNCH_FAILED" in line for line in lines)
+    assert ["restarted" in line for line in lines] == [True, False, False]
+
+
+def test_a_process_that_ends_at_once():
+    result = child(
+        """
+import os, threading, time
+import cuirass
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+buffers = [device.allocate(64, stream=stream) for _ in range(10)]
+builder = device.create_graph_builder().begin_building()
+def work():
+    mine = device.create_stream()
+    while True:
+        mine.record(); mine.sync()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+os._exit(7)
+"""
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (7, "", "")

@@ -20,6 +20,13 @@ pub fn python_is_usable() -> bool {
     !CLOSED.load(Ordering::Acquire)
 }
 
+/// Runs code with the interpreter attached, where it still can be. The interpreter's lock is the outermost one: none of
+/// cuirass's is held here, which debug builds check.
+pub fn attached<T>(code: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    cuirass_fault::lock::assert_none_held("taking the interpreter's lock");
+    Python::try_attach(code)
+}
+
 /// Refuses to be imported in a second interpreter: classes, reporter and exit hook are one for the process.
 pub fn only_in_the_main_interpreter() -> PyResult<()> {
     // SAFETY: [interpreter] the thread is attached.
@@ -77,7 +84,7 @@ fn report(report: &Report) {
         return;
     }
     let text = report.to_string();
-    if python_is_usable() && Python::try_attach(|py| warn(py, &text)).is_some() {
+    if python_is_usable() && attached(|py| warn(py, &text)).is_some() {
         return;
     }
     to_stderr(&text);

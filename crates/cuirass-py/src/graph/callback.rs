@@ -65,7 +65,7 @@ fn call(function: &Kept) {
         SKIPPED.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let raised = Python::try_attach(|py| {
+    let raised = crate::report::attached(|py| {
         let error = function.get()?.bind(py).call0().err()?;
         let name =
             function.get()?.bind(py).repr().map_or_else(|_unnamed| "a function".to_owned(), |name| name.to_string());
