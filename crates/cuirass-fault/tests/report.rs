@@ -41,7 +41,10 @@ fn a_reporter_may_report_and_replace_itself() {
     }))));
     failure("from outside").report("testing");
     drop(set_reporter(None));
-    assert_eq!(*seen.lock().unwrap(), ["outer from outside (while testing)", "inner from the reporter (while testing)"]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        ["outer from outside (while testing)", "inner from the reporter (while testing)"]
+    );
 }
 
 /// Section 7 of the failure policy, in debug builds.
