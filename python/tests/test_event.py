@@ -2,6 +2,7 @@ import weakref
 
 import pytest
 
+import cuirass
 from cuirass import CUDAError, Event, EventOptions
 
 
@@ -97,3 +98,19 @@ def test_not_constructed_and_not_shared(device):
         Event()
     with pytest.raises(RuntimeError, match="ipc_enabled"):
         _ = device.create_event().ipc_descriptor
+
+
+def test_events_of_two_devices_are_not_subtracted():
+    """The programming guide: cuEventElapsedTime fails for events of different devices."""
+    if len(cuirass.Device.get_all_devices()) < 2:
+        pytest.skip("one device")
+    events = []
+    for ordinal in (0, 1):
+        device = cuirass.Device(ordinal)
+        device.set_current()
+        stream = device.create_stream()
+        events.append(stream.record(options=cuirass.EventOptions(timing_enabled=True)))
+        stream.sync()
+    cuirass.Device(0).set_current()
+    with pytest.raises((cuirass.CUDAError, RuntimeError)):
+        events[1] - events[0]
