@@ -45,6 +45,9 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     memory::buffer::install_finalizer(py)?;
     module.add_class::<memory::graph::GraphMemoryResource>()?;
     module.add_class::<memory::graph::GraphMemoryResourceAttributes>()?;
+    module.add_class::<memory::ipc::AllocationHandle>()?;
+    module.add_class::<memory::ipc::BufferDescriptor>()?;
+    module.add_class::<memory::ipc::EventDescriptor>()?;
     graph::add(module)?;
     module.add_class::<memory::pinned::LegacyPinnedMemoryResource>()?;
     module.add_class::<memory::pinned::PinnedMemoryResource>()?;

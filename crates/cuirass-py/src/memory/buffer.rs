@@ -1,12 +1,12 @@
 //! `Buffer`: an address, a size, where it comes from, and the stream that orders its release.
 #![allow(unsafe_code)]
 
-use crate::context::not_yet;
 use crate::device;
 use crate::error::{self, closed, leave, not_constructed, run};
 use crate::graph::keep;
 use crate::handle::Equal;
 use crate::memory::copy;
+use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after};
 use crate::slot::{Closed, Share, Slot};
@@ -40,8 +40,27 @@ impl Buffer {
         not_constructed("Buffer", "the allocate() of a memory resource, or Buffer.from_handle()")
     }
 
-    fn __reduce__(&self) -> PyResult<Py<PyAny>> {
-        Err(PyRuntimeError::new_err("only memory that other processes can use is pickled; this buffer's is not"))
+    fn __reduce__<'py>(slf: &Bound<'py, Buffer>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let (py, buffer) = (slf.py(), slf.get());
+        let is_shared = buffer.enter()?.buffer().pool().is_some_and(|pool| pool.is_ipc_enabled());
+        let Some(resource) = buffer.resource.as_ref().filter(|_resource| is_shared) else {
+            let text = "only memory of an IPC-enabled memory resource is pickled; this buffer's is not";
+            return Err(PyRuntimeError::new_err(text));
+        };
+        let parts = (resource.clone_ref(py), buffer.ipc_descriptor(py)?).into_pyobject(py)?;
+        Ok((py.get_type::<Buffer>().getattr("_reduce_helper")?, parts))
+    }
+
+    /// What a pickled buffer is made of again. The legacy default stream orders the release, until
+    /// ``set_deallocation_stream()`` says another.
+    #[classmethod]
+    fn _reduce_helper<'py>(
+        _cls: &Bound<'py, PyType>,
+        mr: &Bound<'py, PyAny>,
+        ipc_descriptor: &Bound<'py, PyAny>,
+    ) -> PyResult<Buffer> {
+        let buffer = ipc::import_buffer(mr, ipc_descriptor, &cuirass::Stream::legacy_default())?;
+        Ok(Buffer::of_resource(buffer, mr.clone().unbind()))
     }
 
     /// Memory that is there already.
@@ -75,7 +94,28 @@ impl Buffer {
         Buffer::adopt(device::address(ptr)?, size_of(size)?, mr, owner, stream)
     }
 
-    /// Another process's memory. Not available yet.
+    /// Another process's memory (``cuMemPoolImportPointer``).
+    ///
+    /// Imported several times it is mapped once, and unmapped after the last of these buffers. The other process must
+    /// keep it until then.
+    ///
+    /// Parameters
+    /// ----------
+    /// mr : DeviceMemoryResource or PinnedMemoryResource
+    ///     The mapped resource of the pool that the memory is of.
+    /// ipc_descriptor : IPCBufferDescriptor
+    ///     What the other process's buffer gave. It must come from a peer that is trusted.
+    /// stream : Stream
+    ///     Orders the release.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the resource is not a mapped one.
+    /// ValueError
+    ///     If the descriptor is of memory of another pool.
+    /// CUDAError
+    ///     What the driver answers.
     #[classmethod]
     #[pyo3(signature = (mr, ipc_descriptor, *, stream))]
     fn from_ipc_descriptor(
@@ -84,14 +124,23 @@ impl Buffer {
         ipc_descriptor: &Bound<'_, PyAny>,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<Buffer> {
-        let _unused = (mr, ipc_descriptor, stream);
-        Err(not_yet("Buffer.from_ipc_descriptor()"))
+        let stream = stream::argument(stream)?;
+        let buffer = ipc::import_buffer(mr, ipc_descriptor, &stream)?;
+        Ok(Buffer::of_resource(buffer, mr.clone().unbind()))
     }
 
-    /// What another process needs to use it. Not available yet.
+    /// What another process imports it by (``cuMemPoolExportPointer``).
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If its memory is not of an IPC-enabled resource.
+    /// CUDAError
+    ///     What the driver answers.
     #[getter]
-    fn ipc_descriptor(&self) -> PyResult<Py<PyAny>> {
-        Err(PyRuntimeError::new_err("this memory is of this process alone"))
+    fn ipc_descriptor(&self, py: Python<'_>) -> PyResult<BufferDescriptor> {
+        let memory = self.enter()?;
+        run(py, || memory.buffer().ipc_descriptor()).map(BufferDescriptor)
     }
 
     /// Gives the memory back, in the stream's order.
@@ -324,7 +373,7 @@ impl Buffer {
     /// Whether it is another process's memory.
     #[getter]
     fn is_mapped(&self) -> bool {
-        false
+        self.slot.enter().is_some_and(|memory| memory.buffer().is_mapped())
     }
 
     /// The resource that it comes from; ``None`` for memory that was there already.

@@ -3,6 +3,7 @@
 pub mod buffer;
 pub mod copy;
 pub mod graph;
+pub mod ipc;
 pub mod pinned;
 pub mod pool;
 pub mod pool_attributes;

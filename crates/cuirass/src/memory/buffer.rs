@@ -4,6 +4,7 @@ use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
 use crate::memory::held::Held;
+use crate::memory::ipc::{IpcBufferDescriptor, imports};
 use crate::memory::pool::MemoryPool;
 use crate::memory::r#virtual::{self, Reservation, Reservations, VirtualMemoryResource};
 use crate::stream::Stream;
@@ -56,6 +57,12 @@ pub(crate) struct Range {
     bytes: usize,
 }
 
+impl Range {
+    pub(crate) fn address(self) -> u64 {
+        self.address
+    }
+}
+
 pub(crate) struct Origin {
     source: Source,
     /// What orders the release. A lock, since it can be replaced.
@@ -68,6 +75,8 @@ pub(crate) struct Origin {
 
 enum Source {
     Pool(MemoryPool),
+    /// Another process's.
+    Imported(Box<Imported>),
     /// `cuMemAlloc`.
     Synchronous(Context),
     /// `cuMemAllocHost`.
@@ -88,6 +97,11 @@ struct VirtualMemory {
     resource: VirtualMemoryResource,
 }
 
+struct Imported {
+    pool: MemoryPool,
+    descriptor: IpcBufferDescriptor,
+}
+
 impl Kind for Memory {
     const NAME: &'static str = "a buffer";
     type Raw = Range;
@@ -101,6 +115,9 @@ impl Kind for Memory {
         let stream = origin.release_stream.into_inner();
         match origin.source {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
+            Source::Imported(imported) => {
+                imports::release(range, imported.pool, stream.unwrap_or_else(Stream::legacy_default))
+            }
             Source::Synchronous(_context) if range.address == 0 => Ok(()),
             // Measured: no context has to be current.
             Source::Synchronous(context) => {
@@ -142,7 +159,7 @@ fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -
     }
 }
 
-fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
+pub(super) fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
     free_in_pool(range, resource, stream).map_err(|failure| not_freed(resource, stream, failure))
 }
 
@@ -207,6 +224,25 @@ impl Buffer {
 
     pub(crate) fn pooled(address: u64, bytes: usize, resource: MemoryPool, stream: Stream) -> Buffer {
         Buffer::new(address, bytes, Source::Pool(resource), Some(stream))
+    }
+
+    /// Another process's memory, of which this is a share.
+    pub(super) fn imported(address: u64, pool: MemoryPool, descriptor: IpcBufferDescriptor, stream: Stream) -> Buffer {
+        let bytes = descriptor.size();
+        Buffer::new(address, bytes, Source::Imported(Box::new(Imported { pool, descriptor })), Some(stream))
+    }
+
+    /// What another process's memory was imported by.
+    pub(super) fn imported_by(&self) -> Option<&IpcBufferDescriptor> {
+        match &self.0.parent().source {
+            Source::Imported(imported) => Some(&imported.descriptor),
+            _ => None,
+        }
+    }
+
+    /// Whether it is another process's memory.
+    pub fn is_mapped(&self) -> bool {
+        self.imported_by().is_some()
     }
 
     /// Memory that belongs to a graph: only an explicit close gives it back.
@@ -339,6 +375,10 @@ impl Buffer {
                 self.replace_release_stream(memory.resource.bound(stream)?);
                 Ok(())
             }
+            Source::Imported(imported) => {
+                self.replace_release_stream(imported.pool.bound(stream)?);
+                Ok(())
+            }
             Source::Resource(_) | Source::Graph(_) => {
                 self.replace_release_stream(stream.clone());
                 Ok(())
@@ -351,6 +391,7 @@ impl Buffer {
     pub fn pool(&self) -> Option<MemoryPool> {
         match &self.0.parent().source {
             Source::Pool(resource) => Some(resource.clone()),
+            Source::Imported(imported) => Some(imported.pool.clone()),
             _ => None,
         }
     }
@@ -369,6 +410,7 @@ impl Buffer {
         match &self.0.parent().source {
             Source::Pinned(_) => true,
             Source::Pool(pool) => pool.is_host_accessible(),
+            Source::Imported(imported) => imported.pool.is_host_accessible(),
             Source::Resource(resource) => resource.is_host_accessible(),
             Source::Virtual(memory) => memory.resource.is_host_accessible(),
             _ => false,
@@ -379,6 +421,7 @@ impl Buffer {
     pub fn device(&self) -> Option<Device> {
         match &self.0.parent().source {
             Source::Pool(resource) => resource.device_inner(),
+            Source::Imported(imported) => imported.pool.device_inner(),
             Source::Synchronous(context) | Source::Graph(context) => Some(context.device()),
             Source::Resource(resource) => resource.device(),
             Source::Virtual(memory) => memory.resource.device(),
@@ -414,7 +457,7 @@ impl Buffer {
         }
     }
 
-    /// Leaves the memory to the caller, who frees it.
+    /// Leaves the memory to the caller, who frees it. Another process's stays mapped as long as this process lives.
     pub fn into_raw(self) -> u64 {
         self.0.into_raw().0.address
     }
