@@ -6,7 +6,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from multiprocessing import reduction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .._cuirass import (
     Device,
@@ -20,6 +20,7 @@ __all__ = ["IPCAllocationHandle", "IPCBufferDescriptor"]
 
 _Shared = DeviceMemoryResource | PinnedMemoryResource
 _S = TypeVar("_S", DeviceMemoryResource, PinnedMemoryResource)
+_Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
 # A collection may come in the middle of a look-up, and look up something itself.
 _lock = threading.RLock()
@@ -53,10 +54,10 @@ def _lookup(cls: type[_S], name: uuid.UUID) -> _S:
     wanted = PinnedMemoryResource if issubclass(cls, PinnedMemoryResource) else DeviceMemoryResource
     if not isinstance(resource, wanted):
         raise RuntimeError(f"Memory resource {name} is a {type(resource).__name__}, and not a {wanted.__name__}")
-    return resource  # type: ignore[return-value]
+    return resource
 
 
-def _reduce_handle(handle: IPCAllocationHandle) -> tuple[object, ...]:
+def _reduce_handle(handle: IPCAllocationHandle) -> _Reduced:
     # The file descriptor is duplicated for whoever unpickles this, once.
     return _rebuild_handle, (reduction.DupFd(_open(handle)), handle.uuid)
 
@@ -75,7 +76,7 @@ def _rebuild_handle(duplicate: "reduction.DupFd", name: uuid.UUID | None) -> IPC
         os.close(file)
 
 
-def _reduce_device(resource: DeviceMemoryResource) -> tuple[object, ...]:
+def _reduce_device(resource: DeviceMemoryResource) -> _Reduced:
     device = Device(resource.device_id)
     return _rebuild_device, (device.device_id, device.uuid, resource.allocation_handle)
 
@@ -84,7 +85,7 @@ def _rebuild_device(ordinal: int, name: str, handle: IPCAllocationHandle) -> _Sh
     return _rebuild(handle, lambda: DeviceMemoryResource.from_allocation_handle(_device(ordinal, name), handle))
 
 
-def _reduce_pinned(resource: PinnedMemoryResource) -> tuple[object, ...]:
+def _reduce_pinned(resource: PinnedMemoryResource) -> _Reduced:
     return _rebuild_pinned, (resource.allocation_handle,)
 
 

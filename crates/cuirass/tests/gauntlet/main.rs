@@ -24,6 +24,7 @@ mod host_function;
 mod launch;
 mod memory;
 mod memory_copy;
+mod memory_ipc;
 mod memory_pool;
 mod memory_virtual;
 mod module;
@@ -50,6 +51,7 @@ const FAMILIES: [Family; 15] = [
     ("event", event::operations),
     ("memory", memory::operations),
     ("memory/copy", memory_copy::operations),
+    ("memory/ipc", memory_ipc::operations),
     ("memory/pool", memory_pool::operations),
     ("memory/virtual", memory_virtual::operations),
     ("module", module::operations),

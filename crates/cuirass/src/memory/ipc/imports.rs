@@ -149,7 +149,7 @@ fn order(range: Range, others: &[Stream], pool: &MemoryPool, last: &Stream) -> O
             Ok(Attempt::Wait) => return Ok(Attempt::Wait),
             // It is not certain that the device is done with it.
             Err(failure) => {
-                scope::ended((pool.clone(), last.clone(), others.to_vec()), Err(failure.leaking(what)))?;
+                scope::ended((pool.clone(), last.clone()), Err(failure.leaking(what)))?;
             }
         }
     }
