@@ -37,10 +37,10 @@ pub enum Life {
 pub struct Entry {
     /// Where it is in its life.
     pub life: Life,
-    /// How often it was started and not yet ended: more than once for a primary context only.
+    /// How often it was started and not yet ended: more than once for a primary context and imported memory only.
     pub count: u32,
     /// How many of these the program does not know of, or has given up: a retain that was answered with an error, a
-    /// release that was refused. Of a primary context only.
+    /// release that was refused. Of these two only.
     pub strays: u32,
     /// The context that was current when it was made.
     pub context: u64,
@@ -159,6 +159,9 @@ impl Ledger {
         // What is made on a stream is made in its context.
         let stream = parents.iter().find(|(kind, _)| *kind == "stream").and_then(|stream| self.entries.get(stream));
         let context = stream.map_or_else(|| self.current(), |stream| stream.context);
+        if self.imported_again(handle, known) {
+            return;
+        }
         if !matches!(handle.0, "primary_context" | "capture") {
             let again = |(kind, value): &Handle| *value == handle.1 && *kind != "primary_context";
             self.entries.retain(|other, entry| !(again(other) && entry.is_spent()));
@@ -177,6 +180,19 @@ impl Ledger {
         }
     }
 
+    /// Memory that starts while the driver has it is another process's, which is imported again: each import is freed.
+    fn imported_again(&mut self, handle: Handle, known: bool) -> bool {
+        let there = |entry: &&mut Entry| matches!(entry.life, Life::Alive | Life::Orphan | Life::Refused);
+        let Some(entry) = self.entries.get_mut(&handle).filter(there) else { return false };
+        if handle.0 != "memory" {
+            return false;
+        }
+        entry.strays += u32::from(entry.life != Life::Alive) + u32::from(!known);
+        entry.count += 1;
+        entry.life = Life::Alive;
+        true
+    }
+
     fn ended(&mut self, handle: Handle, done: bool) {
         let context = self.current();
         let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context, parents: Vec::new(), bytes: 0 };
@@ -185,6 +201,11 @@ impl Ledger {
             entry.count -= u32::from(done && entry.count > 0);
             entry.strays += u32::from(!done);
             entry.life = if entry.count == 0 { Life::Ended } else { Life::Alive };
+            return;
+        }
+        if handle.0 == "memory" && entry.count > 1 {
+            entry.count -= u32::from(done);
+            entry.strays += u32::from(!done);
             return;
         }
         entry.life = match (done, handle.0) {

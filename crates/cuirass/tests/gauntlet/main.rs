@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         ["--family", name] => child(|family, _| family == *name, runner::extent()),
         ["--faulted", title] => faulted(title),
         ["--operation", name] => alone(name),
+        ["--exporter"] => memory_ipc::exporter(),
         // Other tests were asked for.
         other if other.iter().any(|word| *word == "--ignored" || is_filter(word)) => ExitCode::SUCCESS,
         _ => whole(),

@@ -8,31 +8,54 @@ use cuirass::memory::{
 };
 use cuirass::{Buffer, Event, EventOptions, Result, Stream};
 use cuirass_testkit::operation::{Caller, Operation};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
 
-/// What exports: a pool, memory of it, and the pool as another process would have it.
+/// What another process would have: memory, which it keeps.
+pub struct Exported {
+    stream: Stream,
+    pool: DeviceMemoryResource,
+    memory: Buffer,
+    handle: IpcAllocationHandle,
+}
+
+/// It is there for the process: as another process's it must not go while anything imports it, be it by mistake.
+pub fn exported() -> Result<&'static Exported> {
+    static EXPORTED: OnceLock<Exported> = OnceLock::new();
+    if let Some(exported) = EXPORTED.get() {
+        return Ok(exported);
+    }
+    let (stream, pool) = (stream()?, own_pool()?);
+    let memory = pool.allocate(64, &stream)?;
+    stream.synchronize()?;
+    let handle = pool.allocation_handle()?;
+    Ok(EXPORTED.get_or_init(|| Exported { stream, pool, memory, handle }))
+}
+
+/// The pool as this process has it, and what is imported of it.
 struct Shared {
     imported: Option<Buffer>,
     descriptor: IpcBufferDescriptor,
     mapped: DeviceMemoryResource,
     stream: Stream,
     other: Option<Stream>,
-    exported: Buffer,
-    handle: IpcAllocationHandle,
-    pool: DeviceMemoryResource,
+    exported: &'static Exported,
 }
 
 impl Works for Shared {
     fn works(&self) -> Result<()> {
-        self.exported.works()?;
+        self.exported.stream.synchronize()?;
+        self.exported.memory.works()?;
         self.imported.works()?;
         let again = Buffer::from_ipc_descriptor(&self.mapped, &self.descriptor, &self.stream)?;
         again.works()?;
         again.close()?;
         self.stream.synchronize()?;
-        self.pool.works()
+        self.exported.pool.works()
     }
 }
 
@@ -42,13 +65,10 @@ fn own_pool() -> Result<DeviceMemoryResource> {
 }
 
 fn shared() -> Result<Shared> {
-    let (stream, pool) = (stream()?, own_pool()?);
-    let exported = pool.allocate(64, &stream)?;
-    stream.synchronize()?;
-    let handle = pool.allocation_handle()?;
-    let mapped = DeviceMemoryResource::from_allocation_handle(device(), &handle)?;
-    let descriptor = exported.ipc_descriptor()?;
-    Ok(Shared { imported: None, descriptor, mapped, stream, other: None, exported, handle, pool })
+    let exported = exported()?;
+    let mapped = DeviceMemoryResource::from_allocation_handle(device(), &exported.handle)?;
+    let descriptor = exported.memory.ipc_descriptor()?;
+    Ok(Shared { imported: None, descriptor, mapped, stream: stream()?, other: None, exported })
 }
 
 fn imported() -> Result<Shared> {
@@ -69,14 +89,45 @@ fn event() -> Result<Event> {
     device().create_event(&EventOptions { interprocess: true, ..EventOptions::default() })
 }
 
+/// Another process's event, as bytes. That process lives as long as this one.
+fn event_elsewhere() -> Result<IpcEventDescriptor> {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| {
+        let mut command = Command::new(std::env::current_exe().expect("this program's path"));
+        let mut child =
+            command.arg("--exporter").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        // It waits for the end of its input.
+        let _open = std::mem::ManuallyDrop::new(child.stdin.take());
+        let byte = |at| u8::from_str_radix(line.get(at..at + 2).expect("two digits"), 16).expect("hexadecimal");
+        (0..line.trim_end().len()).step_by(2).map(byte).collect()
+    });
+    IpcEventDescriptor::from_bytes(bytes)
+}
+
+/// The other process: it exports an event, and keeps it until its input ends.
+pub fn exporter() -> ExitCode {
+    cuirass_testkit::choose();
+    let stream = stream().expect("a stream");
+    let event = event().expect("an event");
+    stream.record(&event).expect("recorded");
+    event.synchronize().expect("done");
+    let bytes = event.ipc_descriptor().expect("a descriptor").to_bytes();
+    println!("{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let ended = std::io::stdin().read_to_end(&mut Vec::new());
+    ended.map_or(ExitCode::FAILURE, |_bytes| ExitCode::SUCCESS)
+}
+
 pub fn operations() -> Vec<Operation> {
     let mut operations = vec![
         operation!("MemoryPool::allocation_handle", own_pool, |pool| pool.allocation_handle()).called_with(&ALL),
         operation!("DeviceMemoryResource::from_allocation_handle", shared, |shared| {
-            DeviceMemoryResource::from_allocation_handle(device(), &shared.handle)
+            DeviceMemoryResource::from_allocation_handle(device(), &shared.exported.handle)
         })
         .called_with(&ALL),
-        operation!("Buffer::ipc_descriptor", shared, |shared| shared.exported.ipc_descriptor()).called_with(&ALL),
+        operation!("Buffer::ipc_descriptor", shared, |shared| shared.exported.memory.ipc_descriptor())
+            .called_with(&ALL),
         operation!("Buffer::from_ipc_descriptor", shared, |shared| {
             Buffer::from_ipc_descriptor(&shared.mapped, &shared.descriptor, &shared.stream)
         })
@@ -101,9 +152,20 @@ pub fn operations() -> Vec<Operation> {
         .needs(13000)
         .called_with(&ALL),
         operation!("Event::ipc_descriptor", event, |event| event.ipc_descriptor()).called_with(&ALL),
+        operation!("Event::from_ipc_descriptor", || event_elsewhere().map(Plain), |descriptor| {
+            Event::from_ipc_descriptor(&descriptor.0)
+        })
+        .called_with(&ALL),
+        operation!("Event::close", opened, |event| taken(event).close()).case("another process's"),
+        operation!("Event::synchronize", opened, |event| event.as_ref().map(Event::synchronize).transpose())
+            .case("another process's"),
     ];
     operations.extend(without_calls());
     operations
+}
+
+fn opened() -> Result<Option<Event>> {
+    Event::from_ipc_descriptor(&event_elsewhere()?).map(Some)
 }
 
 fn pinned() -> Result<(Plain<IpcAllocationHandle>, PinnedMemoryResource)> {
@@ -125,7 +187,7 @@ fn without_calls() -> Vec<Operation> {
             pool.identify(pool.uuid().unwrap_or_default())
         })
         .makes_no_call(),
-        operation!("Buffer::is_mapped", shared, |shared| Ok(shared.exported.is_mapped())).makes_no_call(),
+        operation!("Buffer::is_mapped", shared, |shared| Ok(shared.exported.memory.is_mapped())).makes_no_call(),
         operation!("Buffer::ipc_descriptor", imported, |shared| {
             shared.imported.as_ref().map(Buffer::ipc_descriptor).transpose()
         })
@@ -162,6 +224,9 @@ fn without_calls() -> Vec<Operation> {
             IpcBufferDescriptor::from_bytes(&shared.descriptor.to_bytes())
         })
         .makes_no_call(),
+        operation!("Event::ipc_descriptor", opened, |event| event.as_ref().map(Event::ipc_descriptor).transpose())
+            .case("of another process's")
+            .makes_no_call(),
         operation!("IpcEventDescriptor::from_raw", raw, |descriptor| Ok(descriptor.0.clone())).makes_no_call(),
         operation!("IpcEventDescriptor::blocking_sync", raw, |descriptor| Ok(descriptor.0.blocking_sync()))
             .makes_no_call(),

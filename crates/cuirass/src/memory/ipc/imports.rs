@@ -21,13 +21,15 @@ use cuirass_fault::Failure;
 use cuirass_fault::lock::{Guard, Mutex};
 use std::collections::BTreeMap;
 
-/// What is imported: a pool's handle, and the driver's data.
-type Key = (usize, [u8; 64]);
+/// What is imported: the driver's data.
+type Key = [u8; 64];
 
 /// One mapping.
 struct Mapping {
     /// Two at one address are told apart by this.
     number: u64,
+    /// What it was imported through; a share may be of another that is the same pool.
+    _pool: MemoryPool,
     shares: usize,
     /// The streams of the shares that were given up.
     streams: Vec<Stream>,
@@ -63,9 +65,8 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
     driver::initialized()?;
     deferred::before_creating()?;
     let data = descriptor.data();
-    let key = (pool.as_raw().addr(), data.reserved);
     let mut imports = IMPORTS.lock();
-    if let Some(address) = imports.addresses.get(&key).copied()
+    if let Some(address) = imports.addresses.get(&data.reserved).copied()
         && imports.share(address)
     {
         return Ok(address);
@@ -78,11 +79,11 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
         }
     };
     let address = scope::create(pool.context().raw(), || call::pool_import_pointer(pool.as_raw(), &data), undo)?;
-    imports.addresses.insert(key, address);
+    imports.addresses.insert(data.reserved, address);
     // A driver that gives an address again has made no second mapping.
     if !imports.share(address) {
         imports.numbers += 1;
-        let mapping = Mapping { number: imports.numbers, shares: 1, streams: Vec::new() };
+        let mapping = Mapping { number: imports.numbers, _pool: pool.clone(), shares: 1, streams: Vec::new() };
         imports.mappings.insert(address, mapping);
     }
     Ok(address)
