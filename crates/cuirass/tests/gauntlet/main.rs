@@ -131,13 +131,24 @@ fn faulted_titles() -> Vec<String> {
 /// One operation, whole, in this process.
 fn alone(name: &str) -> ExitCode {
     let mut sweep = sweep(Extent::Full, Box::new(|_run| {}));
-    for operation in FAMILIES.iter().flat_map(|(_, operations)| operations()) {
-        if operation.name == name || operation.title() == name {
-            sweep.operation(&operation);
-        }
+    for operation in chosen(|_family, operation| operation.name == name || operation.title() == name) {
+        sweep.operation(&operation);
     }
     runner::print("gauntlet", &sweep.totals, &sweep.violations);
     end(sweep.violations.is_empty() && sweep.totals.operations > 0)
+}
+
+/// Some operations. What is imported by one of them is exported first.
+fn chosen(wanted: impl Fn(&str, &Operation) -> bool) -> Vec<Operation> {
+    let mut chosen = Vec::new();
+    for (family, operations) in &FAMILIES {
+        let before = chosen.len();
+        chosen.extend(operations().into_iter().filter(|operation| wanted(family, operation)));
+        if *family == "memory/ipc" && chosen.len() > before {
+            memory_ipc::export_at_rest();
+        }
+    }
+    chosen
 }
 
 /// Some operations, told to the runner.
@@ -151,20 +162,16 @@ fn child(wanted: impl Fn(&str, &Operation) -> bool, extent: Extent) -> ExitCode 
     }
     let mut sweep = sweep(extent, Box::new(runner::announce));
     sweep.violations = first_use;
-    let operations: Vec<Operation> = FAMILIES
-        .iter()
-        .flat_map(|(family, operations)| operations().into_iter().filter(|operation| wanted(family, operation)))
-        .collect();
-    runner::child(sweep, &operations, Sweep::operation);
+    runner::child(sweep, &chosen(wanted), Sweep::operation);
     ExitCode::SUCCESS
 }
 
 /// One operation in a context that is lost, told to the runner.
 fn faulted(title: &str) -> ExitCode {
     let sweep = sweep(Extent::Full, Box::new(runner::announce));
-    let all = FAMILIES.iter().flat_map(|(_, operations)| operations());
-    let wanted: Vec<Operation> = all.filter(|operation| operation.title() == title).collect();
-    runner::child(sweep, &wanted, |sweep, operation| sweep.faulted(operation, objects::lose_the_context));
+    runner::child(sweep, &chosen(|_family, operation| operation.title() == title), |sweep, operation| {
+        sweep.faulted(operation, objects::lose_the_context)
+    });
     ExitCode::SUCCESS
 }
 

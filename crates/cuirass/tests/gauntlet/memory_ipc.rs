@@ -12,11 +12,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
 
 /// What another process would have: memory, which it keeps.
-pub struct Exported {
+struct Exported {
     stream: Stream,
     pool: DeviceMemoryResource,
     memory: Buffer,
@@ -24,7 +25,7 @@ pub struct Exported {
 }
 
 /// It is there for the process: as another process's it must not go while anything imports it, be it by mistake.
-pub fn exported() -> Result<&'static Exported> {
+fn exported() -> Result<&'static Exported> {
     static EXPORTED: OnceLock<Exported> = OnceLock::new();
     if let Some(exported) = EXPORTED.get() {
         return Ok(exported);
@@ -34,6 +35,17 @@ pub fn exported() -> Result<&'static Exported> {
     stream.synchronize()?;
     let handle = pool.allocation_handle()?;
     Ok(EXPORTED.get_or_init(|| Exported { stream, pool, memory, handle }))
+}
+
+static AT_REST: AtomicBool = AtomicBool::new(false);
+
+/// From now on the process exports something whenever it is at rest.
+pub fn export_at_rest() {
+    AT_REST.store(true, Ordering::Relaxed);
+}
+
+pub fn rest() -> Result<()> {
+    if AT_REST.load(Ordering::Relaxed) { exported().map(|_exported| ()) } else { Ok(()) }
 }
 
 /// The pool as this process has it, and what is imported of it.

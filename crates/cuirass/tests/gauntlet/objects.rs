@@ -49,7 +49,7 @@ pub fn other_context() -> Result<Context> {
 pub fn rest() -> Result<()> {
     cuirass::drain();
     device().memory_resource()?;
-    crate::memory_ipc::exported()?;
+    crate::memory_ipc::rest()?;
     device().synchronize()
 }
 
