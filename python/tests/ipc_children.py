@@ -221,3 +221,55 @@ def nothing_left(conn, count):
     for _ in range(count):
         once()
     return open_files() - files
+
+
+def echo(conn):
+    """Sends back what it receives."""
+    _, stream = fresh()
+    while (buffer := conn.recv()) is not None:
+        assert buffer.is_mapped
+        conn.send(buffer)
+        buffer.close(stream)
+        stream.sync()
+
+
+def take_from_queue(conn, queue, count):
+    _, stream = fresh()
+    buffers = [queue.get(timeout=60) for _ in range(count)]
+    return [read(buffer, stream)[0] for buffer in buffers], len({id(buffer.memory_resource) for buffer in buffers})
+
+
+def first_byte(buffer):
+    _, stream = fresh()
+    return read(buffer, stream)[0]
+
+
+def on_its_device(conn, buffer, event):
+    Device(0).set_current()
+    device = Device(buffer.device_id)
+    stream = device.create_stream()
+    stream.wait(event)
+    with device:
+        return buffer.device_id, event.device.device_id, read(buffer, stream)[0]
+
+
+def unpickle(conn):
+    """Unpickles two things, and tells what was raised."""
+    said = []
+    for _ in range(2):
+        try:
+            pickle.loads(conn.recv_bytes())
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+KEPT = []
+
+
+def keep_all(conn, buffer):
+    """Ends with what it has still alive, in a cycle and in a module."""
+    _, stream = fresh()
+    cycle = [buffer, buffer.memory_resource, stream.record(options=EventOptions(ipc_enabled=True))]
+    cycle.append(cycle)
+    KEPT.append(cycle)

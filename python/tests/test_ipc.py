@@ -27,7 +27,7 @@ from cuirass._event import IPCEventDescriptor
 from cuirass._memory._ipc import IPCAllocationHandle, IPCBufferDescriptor
 
 from . import ipc_children as children
-from .conftest import refused_before
+from .conftest import child, is_sim
 from .ipc_children import open_files, read
 
 PATIENCE = 90
@@ -374,20 +374,19 @@ def test_2000_cycles_leave_nothing(device, stream, census):
 
 
 def test_pinned_memory(device, stream, census):
-    with refused_before((12, 6), "cuMemPoolCreate"):
-        shared = PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True))
-        assert shared.is_ipc_enabled and shared.numa_id >= 0
-        mapped = PinnedMemoryResource.from_allocation_handle(shared.allocation_handle)
-        assert mapped.is_mapped and mapped.uuid == shared.uuid and mapped.device_id == -1
-        assert mapped.register(mapped.uuid) is mapped
-        exported = shared.allocate(100, stream=stream)
-        stream.sync()
-        memoryview(exported)[:] = bytes(range(100))
-        imported = pickle.loads(pickle.dumps(exported))
-        assert imported.is_mapped and imported.is_host_accessible and imported.memory_resource is mapped
-        assert bytes(memoryview(imported)) == bytes(range(100))
-        with pytest.raises(TypeError, match="mapped"):
-            mapped.allocate(16, stream=stream)
+    shared = PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True))
+    assert shared.is_ipc_enabled and shared.numa_id >= 0
+    mapped = PinnedMemoryResource.from_allocation_handle(shared.allocation_handle)
+    assert mapped.is_mapped and mapped.uuid == shared.uuid and mapped.device_id == -1
+    assert mapped.register(mapped.uuid) is mapped
+    exported = shared.allocate(100, stream=stream)
+    stream.sync()
+    memoryview(exported)[:] = bytes(range(100))
+    imported = pickle.loads(pickle.dumps(exported))
+    assert imported.is_mapped and imported.is_host_accessible and imported.memory_resource is mapped
+    assert bytes(memoryview(imported)) == bytes(range(100))
+    with pytest.raises(TypeError, match="mapped"):
+        mapped.allocate(16, stream=stream)
 
 
 def test_events_of_one_process(device, stream, census):
@@ -444,17 +443,14 @@ def test_a_buffer_is_an_argument_of_a_process(method, shared, stream):
 
 @methods
 def test_pinned_buffers_go_to_a_process(method, device, stream, census):
-    with refused_before((12, 6), "cuMemPoolCreate"):
-        shared = PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True))
-        buffer = shared.allocate(512, stream=stream)
-        stream.sync()
-        memoryview(buffer)[:] = b"\x12" * 512
-        with Child(method, children.change, buffer, 0x34) as child:
-            seen, mapped, _, described = child.answer()
-        assert (
-            seen == b"\x12" * 512 and mapped and described[0] == "PinnedMemoryResource" and described[3] == shared.uuid
-        )
-        assert bytes(memoryview(buffer)) == b"\x34" * 512
+    shared = PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True))
+    buffer = shared.allocate(512, stream=stream)
+    stream.sync()
+    memoryview(buffer)[:] = b"\x12" * 512
+    with Child(method, children.change, buffer, 0x34) as child:
+        seen, mapped, _, described = child.answer()
+    assert seen == b"\x12" * 512 and mapped and described[0] == "PinnedMemoryResource" and described[3] == shared.uuid
+    assert bytes(memoryview(buffer)) == b"\x34" * 512
 
 
 @methods
@@ -573,3 +569,153 @@ def test_cycles_between_processes_leave_nothing(shared, stream):
                 files = open_files()
         assert child.answer() == 0
         assert open_files() == files
+
+
+def test_there_and_back(shared, stream):
+    buffer = filled(shared, 0x51, stream)
+    with Child("spawn", children.echo) as child:
+        child.conn.send(buffer)
+        back = child.receive()
+        # It is this process's own memory, imported: another address for the same bytes.
+        assert back.is_mapped and back.memory_resource.is_mapped and back.memory_resource.uuid == shared.uuid
+        assert read(back, stream) == b"\x51" * 1000
+        child.conn.send(buffer)
+        again = child.receive()
+        assert again == back and again.memory_resource is back.memory_resource
+        again.fill(0x52, stream=stream)
+        assert read(buffer, stream) == b"\x52" * 1000
+        back.close(stream)
+        again.close(stream)
+        stream.sync()
+        child.conn.send(None)
+        child.answer()
+
+
+@methods
+def test_queues(method, shared, stream):
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    buffers = [filled(shared, value, stream) for value in range(6)]
+    with Child(method, children.take_from_queue, queue, len(buffers)) as child:
+        for buffer in buffers:
+            queue.put(buffer)
+        assert child.answer() == (list(range(6)), 1)
+    queue.close()
+    queue.join_thread()
+
+
+@methods
+def test_a_pool_of_processes(method, shared, stream):
+    from concurrent.futures import ProcessPoolExecutor
+
+    buffers = [filled(shared, value, stream) for value in range(8)]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+        assert list(pool.map(children.first_byte, buffers, timeout=PATIENCE)) == list(range(8))
+
+
+class Mine(DeviceMemoryResource):
+    """A user's subclass, which other processes need not know."""
+
+
+def test_a_subclass_arrives_as_its_base(device, stream, census):
+    mine = Mine(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+    buffer = filled(mine, 0x61, stream)
+    with Child("spawn", children.change, buffer, 0x62) as child:
+        seen, _, _, described = child.answer()
+    assert seen == b"\x61" * 1000 and described[0] == "DeviceMemoryResource" and described[3] == mine.uuid
+    assert read(buffer, stream) == b"\x62" * 1000
+
+
+def test_another_device_by_its_uuid(monkeypatch):
+    devices = cuirass.Device.get_all_devices()
+    if len(devices) < 2:
+        pytest.skip("needs two devices")
+    device = devices[1]
+    with device:
+        stream = device.create_stream()
+        shared = DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+        buffer = filled(shared, 0x71, stream)
+        event = stream.record(options=EventOptions(ipc_enabled=True))
+        with Child("spawn", children.on_its_device, buffer, event) as child:
+            assert child.answer() == (1, 1, 0x71)
+        # A process that does not see the device.
+        monkeypatch.setenv(*(("CUIRASS_SIM", "devices=1,quiet=1") if is_sim() else ("CUDA_VISIBLE_DEVICES", "0")))
+        with Child("spawn", children.unpickle) as child:
+            for sent in (reduction.ForkingPickler.dumps(buffer), pickle.dumps(event)):
+                child.conn.send_bytes(sent)
+            blind, deaf = child.answer()
+        assert blind == f"RuntimeError: the memory resource is on device {device.uuid}, which this process does not see"
+        assert deaf == f"ValueError: the event is on device {device.uuid}, which this process does not see"
+        buffer.close()
+        stream.sync()
+
+
+def test_a_process_that_ends_with_all_of_it_alive(shared, stream):
+    buffer = filled(shared, 1, stream)
+    with Child("spawn", children.keep_all, buffer) as other:
+        other.answer()
+    result = child(
+        """
+import sys
+import cuirass
+from cuirass import *
+device = Device(0)
+device.set_current()
+stream = device.create_stream()
+shared = DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+mapped = DeviceMemoryResource.from_allocation_handle(device, shared.allocation_handle)
+mapped.register(mapped.uuid)
+buffer = shared.allocate(64, stream=stream)
+imported = [Buffer.from_ipc_descriptor(mapped, buffer.ipc_descriptor, stream=stream) for _ in range(3)]
+event = stream.record(options=EventOptions(ipc_enabled=True))
+descriptor = event.ipc_descriptor
+cycle = [imported]
+cycle.append(cycle)
+"""
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_graph_keeps_imported_memory(shared, stream):
+    exported, mapped = filled(shared, 1, stream), mapping_of(shared)
+    imported = Buffer.from_ipc_descriptor(mapped, exported.ipc_descriptor, stream=stream)
+    builder = stream.create_graph_builder().begin_building()
+    imported.fill(0x44, stream=builder)
+    graph = builder.end_building().complete()
+    imported.close()
+    with cuirass.testing.record() as calls:
+        graph.launch(stream)
+        stream.sync()
+    assert "cuMemFreeAsync" not in [call.name for call in calls.calls]
+    assert read(exported, stream) == b"\x44" * 1000
+    graph.close()
+    builder.close()
+    stream.sync()
+    cuirass.drain()
+
+
+def test_a_forked_child_is_told(shared, stream):
+    exported, mapped = filled(shared, 1, stream), mapping_of(shared)
+    imported = Buffer.from_ipc_descriptor(mapped, exported.ipc_descriptor, stream=stream)
+    descriptor = exported.ipc_descriptor
+    here, there = os.pipe()
+    process = os.fork()
+    if process == 0:
+        said = "nothing"
+        try:
+            Buffer.from_ipc_descriptor(mapped, descriptor, stream=stream)
+        except CUDAError as error:
+            said = str(error)
+        try:
+            # What the parent holds is not given back.
+            imported.close()
+        except BaseException as error:
+            said += repr(error)
+        os.write(there, said.encode())
+        os._exit(0)
+    os.close(there)
+    said = os.read(here, 4096).decode()
+    os.close(here)
+    assert os.waitpid(process, 0)[1] == 0
+    assert "forked after CUDA was initialised" in said and "RuntimeError" not in said
+    assert read(imported, stream) == b"\x01" * 1000

@@ -114,6 +114,14 @@ def _device(ordinal: int, name: str) -> Device:
     raise RuntimeError(f"the memory resource is on device {name}, which this process does not see")
 
 
+def _send(cls: type[_S]) -> None:
+    """Have multiprocessing send the resources of a class, which may be a subclass: what arrives is not."""
+    if issubclass(cls, PinnedMemoryResource):
+        reduction.register(cls, _reduce_pinned)
+    else:
+        reduction.register(cls, _reduce_device)
+
+
 reduction.register(IPCAllocationHandle, _reduce_handle)
-reduction.register(DeviceMemoryResource, _reduce_device)
-reduction.register(PinnedMemoryResource, _reduce_pinned)
+_send(DeviceMemoryResource)
+_send(PinnedMemoryResource)

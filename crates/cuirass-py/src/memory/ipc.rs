@@ -213,6 +213,12 @@ pub fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("cuirass._memory._ipc")
 }
 
+/// Has multiprocessing send the resources of a class, which may be a user's; what arrives is of ours.
+pub fn send(class: &Bound<'_, PyType>) -> PyResult<()> {
+    module(class.py())?.getattr("_send")?.call1((class,))?;
+    Ok(())
+}
+
 /// A handle that was given: one of ours, or the number of a file descriptor, which stays the caller's.
 pub fn handle_argument<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, AllocationHandle>> {
     if let Ok(handle) = object.cast::<AllocationHandle>() {

@@ -36,8 +36,13 @@ pub struct PinnedMemoryResource {
 #[pymethods]
 impl PinnedMemoryResource {
     #[new]
+    #[classmethod]
     #[pyo3(signature = (options=None))]
-    fn new(py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<PyClassInitializer<PinnedMemoryResource>> {
+    fn new(
+        cls: &Bound<'_, PyType>,
+        py: Python<'_>,
+        options: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<PinnedMemoryResource>> {
         crate::sim::prepare(py)?;
         let pool = match options::instance(options, "PinnedMemoryResourceOptions")? {
             None => run(py, PinnedPool::current)?,
@@ -48,7 +53,7 @@ impl PinnedMemoryResource {
                     numa_id: options.getattr("numa_id")?.extract()?,
                 };
                 if options.ipc_enabled {
-                    ipc::module(py)?;
+                    ipc::send(cls)?;
                 }
                 run(py, || PinnedPool::create(&options))?
             }

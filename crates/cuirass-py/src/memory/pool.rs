@@ -302,8 +302,10 @@ impl DeviceMemoryResource {
 #[pymethods]
 impl DeviceMemoryResource {
     #[new]
+    #[classmethod]
     #[pyo3(signature = (device_id, options=None))]
     fn new(
+        cls: &Bound<'_, PyType>,
         py: Python<'_>,
         device_id: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyAny>>,
@@ -317,7 +319,7 @@ impl DeviceMemoryResource {
                     ipc_enabled: options::flag(&options, "ipc_enabled")?,
                 };
                 if options.ipc_enabled {
-                    ipc::module(py)?;
+                    ipc::send(cls)?;
                 }
                 run(py, || DevicePool::create(device, &options))?
             }

@@ -161,7 +161,6 @@ pub fn operations() -> Vec<Operation> {
         operation!("PinnedMemoryResource::from_allocation_handle", pinned, |(handle, _pool)| {
             PinnedMemoryResource::from_allocation_handle(&handle.0)
         })
-        .needs(13000)
         .called_with(&ALL),
         operation!("Event::ipc_descriptor", event, |event| event.ipc_descriptor()).called_with(&ALL),
         operation!("Event::from_ipc_descriptor", || event_elsewhere().map(Plain), |descriptor| {
