@@ -1,4 +1,4 @@
-"""What the processes run that ``test_ipc.py`` starts."""
+"""What the processes run that ``test_ipc_processes.py`` starts, and what the tests share with them."""
 
 import os
 import pickle
@@ -31,6 +31,17 @@ def read(buffer, stream):
     buffer.copy_to(staging, stream=stream)
     stream.sync()
     return bytes(memoryview(staging))
+
+
+def filled(resource, value, stream, size=1000):
+    buffer = resource.allocate(size, stream=stream)
+    buffer.fill(value, stream=stream)
+    stream.sync()
+    return buffer
+
+
+def mapping_of(resource):
+    return DeviceMemoryResource.from_allocation_handle(resource.device_id, resource.allocation_handle)
 
 
 def open_files():

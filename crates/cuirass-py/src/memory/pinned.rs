@@ -37,7 +37,7 @@ pub struct PinnedMemoryResource {
 impl PinnedMemoryResource {
     #[new]
     #[classmethod]
-    #[pyo3(signature = (options=None))]
+    #[pyo3(signature = (options=None), text_signature = "(options=None)")]
     fn new(
         cls: &Bound<'_, PyType>,
         py: Python<'_>,

@@ -303,7 +303,7 @@ impl DeviceMemoryResource {
 impl DeviceMemoryResource {
     #[new]
     #[classmethod]
-    #[pyo3(signature = (device_id, options=None))]
+    #[pyo3(signature = (device_id, options=None), text_signature = "(device_id, options=None)")]
     fn new(
         cls: &Bound<'_, PyType>,
         py: Python<'_>,
