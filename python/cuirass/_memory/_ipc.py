@@ -102,7 +102,10 @@ def _rebuild(handle: IPCAllocationHandle, make: Callable[[], _Shared]) -> _Share
     if known is not None and known.is_mapped:
         handle.close()
         return known
-    return make().register(name)
+    made = make()
+    registered = made.register(name)
+    # This process's own, which cannot import.
+    return registered if registered.is_mapped else made
 
 
 def _device(ordinal: int, name: str) -> Device:
