@@ -43,7 +43,7 @@ use std::process::{Command, ExitCode};
 type Family = (&'static str, fn() -> Vec<Operation>);
 
 /// The registry.
-const FAMILIES: [Family; 15] = [
+const FAMILIES: [Family; 16] = [
     ("program", program::operations),
     ("device", device::operations),
     ("context", context::operations),
