@@ -31,7 +31,7 @@ def test_options(device):
     assert event.is_timing_enabled and event.is_blocking_sync
     assert device.create_event({"timing_enabled": True}).is_timing_enabled
     assert not device.create_event(EventOptions(timing_enabled=None)).is_timing_enabled
-    with pytest.raises(CUDAError, match="CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(ValueError, match="timing_enabled must be False"):
         device.create_event(EventOptions(timing_enabled=True, ipc_enabled=True))
 
 
