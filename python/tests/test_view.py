@@ -304,7 +304,7 @@ def test_flags_and_versions():
         ({"device": (2, -1)}, BufferError, "device -1"),
         ({"device": (1,)}, ValueError, None),
         ({"device": None}, TypeError, None),
-        ({"device": ("x", 0)}, AttributeError, None),
+        ({"device": ("x", 0)}, TypeError, None),
     ],
 )
 def test_bad_producers(arguments, error, text):
