@@ -2,7 +2,7 @@
 # The tests, the demo and the benchmarks on a machine with a GPU.
 #
 #   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU)
-#   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust python demo ops bench (all by default)
+#   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust python demo ops bench cold (all by default)
 #
 # The machine with the GPU needs Python 3.11+ with numpy and pytest, gcc and CUDA 13's toolkit; no Rust.
 set -uo pipefail
@@ -84,11 +84,18 @@ run_ops() {
 }
 
 run_bench() {
-  local contenders=(c="$PACK/floor.so" cuirass-rs="$PACK/libcuirass_native.so" cuirass cuda.core cupy)
-  gcc -O2 -shared -fPIC -I/usr/local/cuda/include benches/floor.c -o "$PACK/floor.so" -L/usr/local/cuda/lib64/stubs -lcuda
+  local contenders=(c="$PACK/floor.so" cuirass-rs="$PACK/libcuirass_native.so" cuirass cuda.core cupy nvrtc)
+  gcc -O2 -shared -fPIC -pthread -I/usr/local/cuda/include benches/floor.c -o "$PACK/floor.so" -L/usr/local/cuda/lib64/stubs -lcuda
   [ -f "$PACK/libcudarc_native.so" ] && contenders+=(cudarc="$PACK/libcudarc_native.so")
-  timeout 300 python3 benches/bench.py "${contenders[@]}" --json "${OUT:-.}/bench.json" 2>&1 | tee "${OUT:-.}/bench.txt"
+  timeout 420 python3 benches/bench.py "${contenders[@]}" --live 1000000 --json "${OUT:-.}/bench.json" 2>&1 | tee "${OUT:-.}/bench.txt"
   row "benchmark" "exit ${PIPESTATUS[0]}, ${OUT:-.}/bench.txt"
+}
+
+run_cold() {
+  gcc -O2 -shared -fPIC -I/usr/local/cuda/include benches/cold/cold.c -o "$PACK/cold.so" -L/usr/local/cuda/lib64/stubs -lcuda
+  [ -f /tmp/bench_kernels.cubin ] || nvcc -arch=native -cubin -o /tmp/bench_kernels.cubin benches/cold/kernels.cu
+  timeout 120 python3 benches/cold/cold.py "$PACK/cold.so" /tmp/bench_kernels.cubin 2>&1 | tee "${OUT:-.}/cold.txt"
+  row "calls beside other work" "exit ${PIPESTATUS[0]}, ${OUT:-.}/cold.txt"
 }
 
 case "${1:-run}" in
@@ -99,7 +106,7 @@ case "${1:-run}" in
     export PYTHONPATH=/tmp/site CUIRASS_DRIVER=gpu PYTHONUNBUFFERED=1
     CUIRASS_NVRTC=$(find_nvrtc) && export CUIRASS_NVRTC
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    for step in ${@:-rust python demo ops bench}; do "run_$step"; done
+    for step in ${@:-rust python demo ops bench cold}; do "run_$step"; done
     printf '\n%s\n' "${TABLE[@]}"
     ! printf '%s\n' "${TABLE[@]}" | grep -qE '\[[1-9]|exit [1-9]'
     ;;

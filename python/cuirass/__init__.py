@@ -22,6 +22,7 @@ from ._cuirass import (
     PinnedMemoryResource,
     Program,
     Stream,
+    VirtualMemoryResource,
     __version__,
     drain,
     launch,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         PinnedMemoryResourceOptions,
         ProgramOptions,
         StreamOptions,
+        VirtualMemoryResourceOptions,
     )
 
 # Data classes need a module that is slow to load: they are made when one is first asked for.
@@ -54,6 +56,7 @@ _OPTIONS = frozenset(
         "PinnedMemoryResourceOptions",
         "ProgramOptions",
         "StreamOptions",
+        "VirtualMemoryResourceOptions",
     )
 )
 _MODULES = frozenset(("graph", "sim", "system", "testing", "typing", "utils"))
@@ -86,6 +89,8 @@ __all__ = [
     "Status",
     "Stream",
     "StreamOptions",
+    "VirtualMemoryResource",
+    "VirtualMemoryResourceOptions",
     "__version__",
     "drain",
     "launch",

@@ -1,11 +1,19 @@
 """The options: plain data, read where they are used."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .typing import (
+    VirtualMemoryAccessType,
+    VirtualMemoryAllocationType,
+    VirtualMemoryGranularityType,
+    VirtualMemoryHandleType,
+    VirtualMemoryLocationType,
+)
+
 if TYPE_CHECKING:
-    from ._cuirass import Stream
+    from ._cuirass import Device, Stream
     from .typing import CompilerBackendType, ObjectCodeFormatType
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "PinnedMemoryResourceOptions",
     "ProgramOptions",
     "StreamOptions",
+    "VirtualMemoryResourceOptions",
 ]
 
 
@@ -73,6 +82,45 @@ class PinnedMemoryResourceOptions:
     ipc_enabled: bool = False
     max_size: int = 0
     numa_id: int | None = None
+
+
+@dataclass(slots=True)
+class VirtualMemoryResourceOptions:
+    """How virtual memory is made.
+
+    Attributes
+    ----------
+    allocation_type : VirtualMemoryAllocationType or str
+        ``"pinned"``: the one type there is.
+    location_type : VirtualMemoryLocationType or str
+        Where the physical memory is: on the device, or on the host, there perhaps on the NUMA node that is nearest to
+        the device or to the thread that allocates.
+    handle_type : VirtualMemoryHandleType or str, optional
+        How the physical memory can be exported to other processes; ``None`` if it need not be.
+    granularity : VirtualMemoryGranularityType or str
+        Whether sizes are multiples of what the driver recommends, or of the least that it takes.
+    gpu_direct_rdma : bool
+        Whether network devices are to reach it directly.
+    addr_hint : int, optional
+        The address that is asked for; 0 leaves it to the driver, which may choose another one anyway.
+    addr_align : int, optional
+        What addresses are a multiple of, in bytes; ``None`` is the granularity.
+    peers : iterable of int or Device
+        Other devices that get access.
+    self_access, peer_access : VirtualMemoryAccessType or str, optional
+        What the device, and what its peers, may do with it; ``None`` is nothing.
+    """
+
+    allocation_type: VirtualMemoryAllocationType | str = VirtualMemoryAllocationType.PINNED
+    location_type: VirtualMemoryLocationType | str = VirtualMemoryLocationType.DEVICE
+    handle_type: VirtualMemoryHandleType | str | None = VirtualMemoryHandleType.POSIX_FD
+    granularity: VirtualMemoryGranularityType | str = VirtualMemoryGranularityType.RECOMMENDED
+    gpu_direct_rdma: bool = False
+    addr_hint: int | None = 0
+    addr_align: int | None = None
+    peers: "Iterable[Device | int]" = field(default_factory=tuple)
+    self_access: VirtualMemoryAccessType | str | None = VirtualMemoryAccessType.READ_WRITE
+    peer_access: VirtualMemoryAccessType | str | None = VirtualMemoryAccessType.READ_WRITE
 
 
 @dataclass(slots=True)
@@ -371,6 +419,7 @@ for _class in (
     DeviceMemoryResourceOptions,
     PinnedMemoryResourceOptions,
     ProgramOptions,
+    VirtualMemoryResourceOptions,
 ):
     _class.__module__ = "cuirass"
 del _class

@@ -145,6 +145,15 @@ def census():
 
 
 @pytest.fixture
+def shared(device, census):
+    """A memory resource that other processes can use."""
+    options = cuirass.DeviceMemoryResourceOptions(ipc_enabled=True)
+    shared = cuirass.DeviceMemoryResource(device, options)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
 def reports():
     """The reports that are made, as texts."""
     texts = []

@@ -67,6 +67,11 @@ CLASSES = {
     "DeviceMemoryResource": (
         ["device_id", "options"],
         [
+            "__reduce__",
+            "from_registry",
+            "register",
+            "from_allocation_handle",
+            "allocation_handle",
             "device_id",
             "is_device_accessible",
             "is_host_accessible",
@@ -262,6 +267,22 @@ def test_options(name):
     assert found == OPTIONS[name]
 
 
+def test_names_between_processes():
+    from cuirass import _event
+    from cuirass._memory import _ipc
+
+    for cls, members in (
+        (_event.IPCEventDescriptor, ["__eq__", "__reduce__"]),
+        (_ipc.IPCBufferDescriptor, ["__reduce__", "size"]),
+        (_ipc.IPCAllocationHandle, ["close", "is_closed", "__int__", "handle", "uuid"]),
+    ):
+        assert cls.__module__ in ("cuirass._event", "cuirass._memory._ipc")
+        assert [member for member in members if member not in vars(cls)] == []
+        with pytest.raises(RuntimeError):
+            cls()
+    assert _event.IPCEventDescriptor.__hash__ is None
+
+
 def test_functions_and_data():
     assert str(inspect.signature(cuirass.launch)) == "(stream, config, kernel, *kernel_args)"
     assert isinstance(cuirass.LEGACY_DEFAULT_STREAM, cuirass.Stream)
@@ -274,6 +295,12 @@ def test_functions_and_data():
     [
         ("Buffer.copy_to", "(self, /, dst=None, *, stream, options=None)"),
         ("Buffer.fill", "(self, /, value, *, stream)"),
+        ("Buffer.from_ipc_descriptor", "(mr, ipc_descriptor, *, stream)"),
+        ("DeviceMemoryResource.from_allocation_handle", "(device_id, alloc_handle)"),
+        ("DeviceMemoryResource.from_registry", "(uuid)"),
+        ("DeviceMemoryResource.register", "(self, /, uuid)"),
+        ("Event.from_ipc_descriptor", "(ipc_descriptor)"),
+        ("PinnedMemoryResource.from_allocation_handle", "(alloc_handle)"),
         ("Buffer.from_handle", "(ptr, size, mr=None, owner=None, *, stream=None)"),
         ("Device.allocate", "(self, /, size, *, stream)"),
         ("Device.create_stream", "(self, /, obj=None, options=None)"),

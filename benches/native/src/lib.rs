@@ -7,7 +7,7 @@ use cuirass::{
     StreamOptions, launch,
 };
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
+use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 struct Bench {
@@ -18,6 +18,8 @@ struct Bench {
     kernels: [Kernel; 3],
     buffer: Buffer,
     small: [Buffer; 2],
+    /// Memory that stays allocated between two cases.
+    live: Mutex<Vec<Buffer>>,
 }
 
 static BENCH: OnceLock<Bench> = OnceLock::new();
@@ -36,7 +38,7 @@ fn set_up(path: &str) -> Result<Bench> {
     unsafe { launch(&stream, &LaunchConfig::linear(1, 32), &kernels[0], &[])? };
     stream.record(&event)?;
     stream.synchronize()?;
-    Ok(Bench { device, stream, event, pool, kernels, buffer, small })
+    Ok(Bench { device, stream, event, pool, kernels, buffer, small, live: Mutex::default() })
 }
 
 /// Sets everything up: 0, or a status.
@@ -117,8 +119,54 @@ fn capture(building: impl FnOnce() -> Result<GraphBuilder>) -> Result<Graph> {
 }
 
 impl Bench {
+    /// So many threads, each launching `n` times on a stream of its own: nanoseconds a launch, of all of them.
+    fn threads(&self, count: usize, n: c_int) -> Result<f64> {
+        let streams: Vec<Stream> =
+            (0..count).map(|_| self.device.create_stream(&StreamOptions::default())).collect::<Result<_>>()?;
+        let config = LaunchConfig::linear(1, 32);
+        let ready = Barrier::new(count);
+        let turn = |stream: &Stream| -> Result<(Instant, Instant)> {
+            let current = self.device.set_current();
+            ready.wait();
+            current?;
+            let start = Instant::now();
+            for _ in 0..n {
+                let arguments: [Argument; 2] = [(&self.buffer).into(), (&5_i32).into()];
+                // SAFETY: [bench] the kernel touches nothing for these arguments.
+                unsafe { launch(stream, &config, &self.kernels[1], &arguments)? };
+            }
+            Ok((start, Instant::now()))
+        };
+        let turns: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+            let all: Vec<_> = streams.iter().map(|stream| scope.spawn(|| turn(stream))).collect();
+            all.into_iter().filter_map(|thread| thread.join().ok()).collect::<Result<_>>()
+        })?;
+        let (first, last) = (turns.iter().map(|turn| turn.0).min(), turns.iter().map(|turn| turn.1).max());
+        let took = first.zip(last).map(|(first, last)| last - first).unwrap_or_default();
+        let each = took.as_nanos() as f64 / f64::from(n) / count as f64;
+        for stream in streams {
+            stream.synchronize()?;
+            stream.close()?;
+        }
+        Ok(each)
+    }
+
+    /// Memory that stays allocated, and its release: nanoseconds each.
+    fn live(&self, case: &str, n: c_int) -> Option<Result<f64>> {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.reserve(if case == "live_grow" { n as usize } else { 0 });
+        match case {
+            "live_grow" => timed(n, || {
+                live.push(self.pool.allocate(256, &self.stream)?);
+                Ok(())
+            }),
+            "live_drop" => timed(n, || live.pop().map_or(Ok(()), Buffer::close)),
+            _ => None,
+        }
+    }
+
     fn run(&self, case: &str, n: c_int) -> Option<Result<f64>> {
-        let Bench { device, stream, event, pool, kernels, buffer, small: [a, b] } = self;
+        let Bench { device, stream, event, pool, kernels, buffer, small: [a, b], live: _ } = self;
         let config = LaunchConfig::linear(1, 32);
         let (int, float, double) = (5_i32, 1.0_f32, 1.0_f64);
         // SAFETY (of the launches): [bench] the kernels touch nothing for these arguments.
@@ -161,7 +209,8 @@ impl Bench {
             }
             "capture_10_complete" => timed(n, || capture(bench_launches(&config, &kernels[1], buffer))?.close()),
             "fill_256" => timed(n, || a.fill(0, stream)),
-            _ => None,
+            "live_grow" | "live_drop" => self.live(case, n),
+            case => Some(self.threads(case.strip_prefix("threads_")?.parse().ok()?, n)),
         }
     }
 }

@@ -4,11 +4,93 @@
 use crate::memory::Buffer;
 use crate::view::with_bytes;
 use cuirass_fault::lock::Mutex;
+use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyComplexMethods, PyFloat, PyInt, PyType};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// The bytes of an argument that is a number or an address.
+#[repr(align(16))]
+pub struct Word([u8; 16]);
+
+impl Word {
+    pub const ZERO: Word = Word([0; 16]);
+
+    #[inline]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> usize {
+        match self.0.first_chunk_mut() {
+            Some(room) => {
+                *room = bytes;
+                N
+            }
+            None => 0,
+        }
+    }
+
+    /// The first so many of them.
+    #[inline]
+    pub fn bytes(&self, length: usize) -> &[u8] {
+        self.0.get(..length).unwrap_or(&[])
+    }
+
+    /// Takes the bytes that an object is as a parameter of `size` bytes, and returns how many these are: 0 for one that
+    /// is not of the common kinds, or does not fit, which [`value_of`] takes, or refuses.
+    #[inline]
+    pub fn take(&mut self, object: Borrowed<'_, '_, PyAny>, size: usize) -> usize {
+        let class = object.get_type_ptr();
+        // Asked first: a cast that fails makes an error.
+        if object.is_exact_instance_of::<Buffer>()
+            && let Ok(buffer) = object.cast_exact::<Buffer>()
+        {
+            return buffer.get().address().map_or(0, |address| self.put(address.to_ne_bytes()));
+        }
+        if object.is_exact_instance_of::<PyInt>() {
+            return match object.extract::<i64>() {
+                Ok(value) if fits(value, size) => {
+                    self.put(value.to_le_bytes());
+                    size
+                }
+                _ => 0,
+            };
+        }
+        if object.is_exact_instance_of::<PyFloat>() {
+            return object.extract().map_or(0, |value| match float(value, Some(size)) {
+                Value::Small(bytes, length) => {
+                    self.0 = bytes;
+                    length
+                }
+                Value::Large(_) => 0,
+            });
+        }
+        match plain_size(class) {
+            Some(length) => {
+                let length = length.min(self.0.len());
+                // SAFETY: [plain-scalar] as in `plain`.
+                unsafe {
+                    let value = object.as_ptr().cast::<u8>().add(size_of::<ffi::PyObject>());
+                    std::ptr::copy_nonoverlapping(value, self.0.as_mut_ptr(), length);
+                }
+                length
+            }
+            None => 0,
+        }
+    }
+}
+
+/// Whether a number fits in a parameter of a number's size, signed or not.
+#[inline]
+fn fits(value: i64, size: usize) -> bool {
+    match size {
+        8 => true,
+        1 | 2 | 4 => {
+            let bits = 8 * size as u32;
+            (-(1_i64 << (bits - 1))..1_i64 << bits).contains(&value)
+        }
+        _ => false,
+    }
+}
 
 /// An argument's bytes, kept until the launch.
 pub enum Value {
@@ -68,7 +150,7 @@ pub fn value_of(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult
         return integer(object, parameter);
     }
     if object.is_exact_instance_of::<PyFloat>() {
-        return Ok(float(object.extract()?, parameter));
+        return Ok(float(object.extract()?, parameter.size));
     }
     if let Some(size) = plain_size(object.get_type_ptr()) {
         return Ok(plain(object, size));
@@ -82,8 +164,7 @@ fn integer(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Valu
     let size = parameter.size.filter(|size| matches!(size, 1 | 2 | 4)).unwrap_or(8);
     let Ok(value) = object.extract::<i64>() else { return large_integer(object, size, parameter) };
     let bytes = value.to_le_bytes();
-    let bits = 8 * size as u32;
-    if bits < 64 && !(-(1_i64 << (bits - 1))..1_i64 << bits).contains(&value) {
+    if !fits(value, size) {
         return Err(too_large(object, size, parameter));
     }
     let mut all = [0; 16];
@@ -114,12 +195,8 @@ fn too_large(object: &Bound<'_, PyAny>, size: usize, parameter: Parameter<'_>) -
 /// A float: a double, or where the parameter has 4 bytes a float.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "rounding to the parameter's type is what is wanted")]
-fn float(value: f64, parameter: Parameter<'_>) -> Value {
-    if parameter.size == Some(4) {
-        Value::small((value as f32).to_ne_bytes())
-    } else {
-        Value::small(value.to_ne_bytes())
-    }
+fn float(value: f64, size: Option<usize>) -> Value {
+    if size == Some(4) { Value::small((value as f32).to_ne_bytes()) } else { Value::small(value.to_ne_bytes()) }
 }
 
 /// NumPy's plain scalar types, and how many bytes a value has. Where a value is, is public (`arrayscalars.h`): right
@@ -186,7 +263,7 @@ fn other(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Value>
         return integer(object, parameter);
     }
     if object.is_instance_of::<PyFloat>() {
-        return Ok(float(object.extract()?, parameter));
+        return Ok(float(object.extract()?, parameter.size));
     }
     if let Ok(number) = object.cast::<PyComplex>() {
         return Ok(complex(number.real(), number.imag(), parameter));

@@ -40,7 +40,7 @@ fn finish<T>(py: Python<'_>, result: std::thread::Result<cuirass::Result<T>>) ->
 
 /// A panic of ours is an ordinary error in Python.
 #[cold]
-fn panicked(panic: &(dyn std::any::Any + Send)) -> PyErr {
+pub fn panicked(panic: &(dyn std::any::Any + Send)) -> PyErr {
     let text = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)

@@ -1,14 +1,15 @@
 //! `Event`: a marker in a stream, for order and for time.
 
-use crate::context::{Context, not_yet, same};
+use crate::context::{Context, same};
 use crate::device::Device;
 use crate::error::{ask, close, closed, not_constructed, raised, run};
 use crate::handle;
 use crate::handle::Equal;
+use crate::memory::ipc::{self, EventDescriptor};
 use crate::slot::{Closed, Slot, Use};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 /// A marker in the work of a stream.
 ///
@@ -116,25 +117,47 @@ impl Event {
         Equal(other.cast::<Event>().ok().map(|other| same(self.raw, &self.slot, other.get().raw, &other.get().slot)))
     }
 
-    /// What another process needs to use this event. Not available yet.
+    /// What another process opens this event by (``cuIpcGetEventHandle``). Pickling the event pickles this.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the event is not IPC-enabled.
+    /// CUDAError
+    ///     What the driver answers.
     #[getter]
-    fn ipc_descriptor(&self) -> PyResult<Py<PyAny>> {
+    fn ipc_descriptor(&self, py: Python<'_>) -> PyResult<EventDescriptor> {
+        let event = self.enter()?;
         if !self.options.interprocess {
             return Err(PyRuntimeError::new_err(
                 "this event is of this process alone: make it with EventOptions(ipc_enabled=True)",
             ));
         }
-        Err(not_yet("Event.ipc_descriptor"))
+        run(py, || event.ipc_descriptor()).map(EventDescriptor)
     }
 
-    /// The event that another process's descriptor stands for. Not available yet.
+    /// Another process's event (``cuIpcOpenEventHandle``), in the current context where that is of the event's device,
+    /// else in the device's primary context.
+    ///
+    /// Parameters
+    /// ----------
+    /// ipc_descriptor : IPCEventDescriptor
+    ///     What the other process's event gave.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If this process does not see the event's device.
+    /// CUDAError
+    ///     What the driver answers: it refuses an event of this process's own.
     #[classmethod]
-    fn from_ipc_descriptor(
-        _cls: &Bound<'_, pyo3::types::PyType>,
-        ipc_descriptor: &Bound<'_, PyAny>,
-    ) -> PyResult<Event> {
-        let _descriptor = ipc_descriptor;
-        Err(not_yet("Event.from_ipc_descriptor()"))
+    fn from_ipc_descriptor(_cls: &Bound<'_, PyType>, ipc_descriptor: &Bound<'_, PyAny>) -> PyResult<Event> {
+        ipc::open_event(ipc_descriptor).map(Event::of)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Event>) -> PyResult<(Bound<'py, PyAny>, (EventDescriptor,))> {
+        let descriptor = slf.get().ipc_descriptor(slf.py())?;
+        Ok((slf.py().get_type::<Event>().getattr("from_ipc_descriptor")?, (descriptor,)))
     }
 
     /// Whether other processes can use it.

@@ -1,20 +1,28 @@
 //! `launch()`: runs a kernel on a stream.
 #![allow(unsafe_code)]
 
-use crate::argument::{Parameter, Value, value_of};
+use crate::argument::{Parameter, Value, Word, value_of};
 use crate::config::LaunchConfig;
 use crate::error::{ask, run};
 use crate::graph::keep;
 use crate::kernel::Kernel;
+use crate::memory::{Buffer, Memory};
+use crate::raw::{nothing, raw};
+use crate::slot::Use;
 use crate::stream;
-use cuirass::Argument;
+use cuirass::{Argument, ParameterInfo};
+use pyo3::Borrowed;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use smallvec::SmallVec;
 
+/// How many arguments a launch may have before it allocates.
+const FEW: usize = 16;
+
 /// The arguments, for the time that the interpreter is released.
-struct Arguments<'a>(SmallVec<[Argument<'a>; 16]>);
+#[derive(Clone, Copy)]
+struct Arguments<'a>(&'a [Argument<'a>]);
 
 // SAFETY: [launch-arguments] they point to bytes that this thread holds until the launch has returned; the closure
 // that uses them runs on this very thread.
@@ -22,9 +30,124 @@ unsafe impl Send for Arguments<'_> {}
 
 impl<'a> Arguments<'a> {
     /// All of them: a method, so that a closure takes the whole.
-    fn all(&self) -> &[Argument<'a>] {
-        &self.0
+    #[inline]
+    fn all(self) -> &'a [Argument<'a>] {
+        self.0
     }
+}
+
+raw!(pub static LAUNCH = |call| {
+    let mut arguments = call.by_position()?;
+    let (stream, config, kernel) = (arguments.next()?, arguments.next()?, arguments.next()?);
+    let launched = match common(call.py, &stream, &config, &kernel, arguments.clone()) {
+        Some(launched) => launched,
+        None => general(call.py, &stream, &config, &kernel, arguments),
+    };
+    Some(nothing(call, launched))
+});
+
+/// A launch on a stream of ours, of a kernel whose parameters are known, with few arguments, all of the common kinds;
+/// `None` for any other, of which nothing is done.
+#[inline]
+fn common<'a, 'py: 'a>(
+    py: Python<'py>,
+    stream: &Bound<'py, PyAny>,
+    config: &Bound<'py, PyAny>,
+    kernel: &Bound<'py, PyAny>,
+    objects: impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>> + Clone,
+) -> Option<PyResult<()>> {
+    let stream = stream::ours(stream)?;
+    let config = config.cast::<LaunchConfig>().ok()?.get().get();
+    let object = kernel.cast::<Kernel>().ok()?.get();
+    let kernel = object.kernel();
+    let parameters = kernel.known_parameters()?;
+    if parameters.len() != objects.len() || objects.len() > FEW {
+        return None;
+    }
+    if cuirass::graph::is_captured(&stream) {
+        return captured(py, &stream, &config, object, parameters, objects);
+    }
+    let mut words = [Word::ZERO; FEW];
+    let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
+    for ((object, parameter), word) in objects.zip(parameters).zip(&mut words) {
+        if word.take(object, parameter.size) != parameter.size {
+            return None;
+        }
+        arguments.push(Argument::bytes(word.bytes(parameter.size)));
+    }
+    let (stream, config, arguments): (&cuirass::Stream, _, _) = (&stream, &config, Arguments(&arguments));
+    // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
+    // ordered is what the caller of a kernel promises, in Python too.
+    Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
+}
+
+/// The same on a stream that is being captured: the graph keeps the memory that the launch is given.
+#[inline(never)]
+fn captured<'a, 'py: 'a>(
+    py: Python<'py>,
+    stream: &cuirass::Stream,
+    config: &cuirass::LaunchConfig,
+    kernel: &Kernel,
+    parameters: &[ParameterInfo],
+    objects: impl Iterator<Item = Borrowed<'a, 'py, PyAny>> + Clone,
+) -> Option<PyResult<()>> {
+    if kernel.is_foreign() {
+        return None;
+    }
+    let mut used: SmallVec<[Option<Use<'a, Memory>>; FEW]> = SmallVec::new();
+    for object in objects.clone() {
+        let is_buffer = object.is_exact_instance_of::<Buffer>();
+        used.push(if is_buffer { Some(object.cast_exact::<Buffer>().ok()?.get().enter().ok()?) } else { None });
+    }
+    let mut words = [Word::ZERO; FEW];
+    let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
+    for (((object, parameter), word), used) in objects.zip(parameters).zip(&mut words).zip(&used) {
+        let argument = match used {
+            Some(used) => Argument::from(used.ours()?),
+            None => {
+                let length = word.take(object, parameter.size);
+                Argument::bytes(word.bytes(length))
+            }
+        };
+        if argument.len() != parameter.size {
+            return None;
+        }
+        arguments.push(argument);
+    }
+    let (kernel, arguments) = (kernel.kernel(), Arguments(&arguments));
+    // SAFETY: [launch-arguments] as above.
+    Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
+}
+
+/// Any launch.
+fn general<'a, 'py: 'a>(
+    py: Python<'py>,
+    stream: &Bound<'py, PyAny>,
+    config: &Bound<'py, PyAny>,
+    kernel: &Bound<'py, PyAny>,
+    objects: impl Iterator<Item = Borrowed<'a, 'py, PyAny>> + Clone,
+) -> PyResult<()> {
+    let stream = stream::argument(stream)?;
+    let config = match config.cast::<LaunchConfig>() {
+        Ok(config) => config.get().get(),
+        Err(_other) => return Err(not_a("config", "LaunchConfig", config)),
+    };
+    let Ok(kernel) = kernel.cast::<Kernel>() else { return Err(not_a("kernel", "Kernel", kernel)) };
+    let object = kernel;
+    let kernel = object.get().kernel();
+    let sizes = ask(py, || kernel.parameters_on(&stream))?;
+    let mut values: SmallVec<[Value; FEW]> = SmallVec::new();
+    for (index, object) in objects.clone().enumerate() {
+        let size = sizes.and_then(|sizes| sizes.get(index)).map(|parameter| parameter.size);
+        values.push(value_of(&object, Parameter { kernel, index, size })?);
+    }
+    let arguments: SmallVec<[Argument; FEW]> = values.iter().map(|value| Argument::bytes(value.bytes())).collect();
+    let (stream, config, arguments): (&cuirass::Stream, _, _) = (&stream, &config, Arguments(&arguments));
+    // SAFETY: [launch-arguments] as above.
+    let launched = run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) });
+    // Whatever the answer: the node may be there even where the call returns an error.
+    let kept = keep::launched(stream, object, objects);
+    launched.and(kept)
 }
 
 /// Runs a kernel on a stream (``cuLaunchKernelEx``).
@@ -67,28 +190,8 @@ pub fn launch(
     kernel: &Bound<'_, PyAny>,
     kernel_args: &Bound<'_, PyTuple>,
 ) -> PyResult<()> {
-    let stream = stream::argument(stream)?;
-    let config = match config.cast::<LaunchConfig>() {
-        Ok(config) => config.get().get(),
-        Err(_other) => return Err(not_a("config", "LaunchConfig", config)),
-    };
-    let Ok(kernel) = kernel.cast::<Kernel>() else { return Err(not_a("kernel", "Kernel", kernel)) };
-    let object = kernel;
-    let kernel = object.get().kernel();
-    let sizes = ask(py, || kernel.parameters_on(&stream))?;
-    let mut values: SmallVec<[Value; 16]> = SmallVec::new();
-    for (index, object) in kernel_args.iter_borrowed().enumerate() {
-        let size = sizes.and_then(|sizes| sizes.get(index)).map(|parameter| parameter.size);
-        values.push(value_of(&object, Parameter { kernel, index, size })?);
-    }
-    let arguments = Arguments(values.iter().map(|value| Argument::bytes(value.bytes())).collect());
-    let stream: &cuirass::Stream = &stream;
-    // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
-    // ordered is what the caller of a kernel promises, in Python too.
-    let launched = run(py, move || unsafe { cuirass::launch(stream, &config, kernel, arguments.all()) });
-    // Whatever the answer: the node may be there even where the call returns an error.
-    let kept = keep::launched(stream, object, kernel_args);
-    launched.and(kept)
+    let objects: SmallVec<[Borrowed<'_, '_, PyAny>; FEW]> = kernel_args.iter_borrowed().collect();
+    general(py, stream, config, kernel, objects.iter().copied())
 }
 
 #[cold]

@@ -1,6 +1,6 @@
 //! Options: data classes of the Python package, read here.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -37,10 +37,17 @@ pub fn stream(options: Option<&Bound<'_, PyAny>>) -> PyResult<cuirass::StreamOpt
 pub fn event(options: Option<&Bound<'_, PyAny>>) -> PyResult<cuirass::EventOptions> {
     match instance(options, "EventOptions")? {
         None => Ok(cuirass::EventOptions::default()),
-        Some(options) => Ok(cuirass::EventOptions {
-            timing: flag(&options, "timing_enabled")?,
-            blocking_sync: flag(&options, "blocking_sync")?,
-            interprocess: flag(&options, "ipc_enabled")?,
-        }),
+        Some(options) => {
+            let options = cuirass::EventOptions {
+                timing: flag(&options, "timing_enabled")?,
+                blocking_sync: flag(&options, "blocking_sync")?,
+                interprocess: flag(&options, "ipc_enabled")?,
+            };
+            if options.timing && options.interprocess {
+                let text = "an IPC-enabled event takes no time: timing_enabled must be False with ipc_enabled";
+                return Err(PyValueError::new_err(text));
+            }
+            Ok(options)
+        }
     }
 }

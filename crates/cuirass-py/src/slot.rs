@@ -135,6 +135,20 @@ impl<T: Share> Slot<T> {
         self.take_if_unused().map_or(Closed::InUse, Closed::Taken)
     }
 
+    /// Takes the value out of an open slot that nobody uses: it looks closed until the value is put back, if it is.
+    pub fn take(&self) -> Option<T> {
+        self.state.compare_exchange(0, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        // SAFETY: [slot-taken] whoever sets `TAKEN` has the value to itself.
+        Some(unsafe { ManuallyDrop::take(&mut *self.value.get()) })
+    }
+
+    /// Puts a value back that [`take`](Slot::take) gave.
+    pub fn put_back(&self, value: T) {
+        // SAFETY: [slot-taken] the value was taken by the caller, and nobody enters before the state says so.
+        unsafe { *self.value.get() = ManuallyDrop::new(value) };
+        self.state.fetch_and(!(CLOSED | TAKEN), Ordering::Release);
+    }
+
     /// The value, if it is closed, nobody uses it, and nobody took it before.
     fn take_if_unused(&self) -> Option<T> {
         self.state.compare_exchange(CLOSED, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;

@@ -9,6 +9,7 @@ use crate::graph::builder::GraphBuilder;
 use crate::handle;
 use crate::handle::Equal;
 use crate::options;
+use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Slot, Use};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -58,6 +59,8 @@ impl Stream {
 /// A stream that is an argument: one of ours, used where it is, or another library's, wrapped for the call.
 pub enum Argument<'a> {
     Ours(Use<'a, cuirass::Stream>),
+    /// That of a graph builder.
+    Builders(Use<'a, cuirass::graph::GraphBuilder>),
     Foreign(cuirass::Stream),
 }
 
@@ -68,6 +71,7 @@ impl Deref for Argument<'_> {
     fn deref(&self) -> &cuirass::Stream {
         match self {
             Argument::Ours(stream) => stream,
+            Argument::Builders(builder) => builder.stream(),
             Argument::Foreign(stream) => stream,
         }
     }
@@ -79,10 +83,20 @@ pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
     match object.cast::<Stream>() {
         Ok(stream) => Ok(Argument::Ours(stream.get().enter()?)),
         Err(_other) => match object.cast::<GraphBuilder>() {
-            Ok(builder) => Ok(Argument::Foreign(builder.get().as_stream()?)),
+            Ok(builder) => Ok(Argument::Builders(builder.get().enter()?)),
             Err(_other) => foreign(object).map(|foreign| Argument::Foreign(foreign.stream)),
         },
     }
+}
+
+/// A stream of ours, or a graph builder's; `None` for anything else.
+#[inline]
+pub fn ours<'a>(object: &'a Bound<'_, PyAny>) -> Option<Argument<'a>> {
+    // Asked first: a cast that fails makes an error.
+    if object.is_exact_instance_of::<GraphBuilder>() {
+        return Some(Argument::Builders(object.cast_exact::<GraphBuilder>().ok()?.get().enter().ok()?));
+    }
+    Some(Argument::Ours(object.cast::<Stream>().ok()?.get().enter().ok()?))
 }
 
 /// Another library's object, kept alive by the shares of its stream.
@@ -337,4 +351,28 @@ fn event_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<&'a Event> {
             Err(PyTypeError::new_err(format!("event must be an Event, not {kind}")))
         }
     }
+}
+
+raw!(static RECORD = |call| {
+    let ([event], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    let event = Some(&*event).filter(|event| !event.is_none());
+    Some(stream.get().record(call.py, event, None).map(Bound::into_ptr))
+});
+
+raw!(static SYNC = |call| {
+    let ([], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    Some(nothing(call, stream.get().sync(call.py)))
+});
+
+raw!(static WAIT = |call| {
+    let ([other], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    Some(nothing(call, stream.get().wait(call.py, &other)))
+});
+
+/// Puts the methods in that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<Stream>();
+    RECORD.replace_method(&class, "record")?;
+    SYNC.replace_method(&class, "sync")?;
+    WAIT.replace_method(&class, "wait")
 }

@@ -7,6 +7,8 @@
 //! seed, and work advances only while some call waits for it or asks whether it is done. (A program that waits
 //! without calling the driver gets one step every 50 ms, so that it does not hang.)
 
+mod remote;
+
 use crate::context;
 use crate::handle::Handle;
 use crate::report;

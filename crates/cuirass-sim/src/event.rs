@@ -4,12 +4,14 @@ use crate::c::Out;
 use crate::engine::{self, Dep};
 use crate::graph::NodeSet;
 use crate::handle::Handle;
+use crate::memory::ipc::Shared;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::stream::At;
 use crate::task::Work;
 use cuirass_sys::cuda::{CUevent, CUevent_flags, CUevent_record_flags, CUstream};
 use std::ffi::c_uint;
+use std::sync::Arc;
 
 /// What an event stands for.
 pub enum Standing {
@@ -29,11 +31,18 @@ pub struct Event {
     pub flags: u32,
     /// What it stands for.
     pub standing: Standing,
+    /// What other processes may see of it.
+    pub shared: Option<Shared>,
     serial: u64,
     time: Option<u64>,
 }
 
 impl Event {
+    /// One that was not recorded.
+    pub fn new(context: Handle, flags: u32, shared: Option<Shared>) -> Self {
+        Self { context, flags, standing: Standing::Unrecorded, shared, serial: 0, time: None }
+    }
+
     /// A recording was reached at that time.
     pub fn happened(&mut self, serial: u64, now: u64) {
         if serial == self.serial {
@@ -62,6 +71,7 @@ impl State {
         if let Some(nodes) = self.capture_record(at)? {
             let event = self.events.get_mut(handle, INVALID_HANDLE)?;
             event.standing = Standing::Captured(nodes.0, nodes.1);
+            event.shared.iter_mut().for_each(Shared::captured);
             event.time = None;
             event.serial = serial;
             return Ok(());
@@ -69,8 +79,13 @@ impl State {
         let mut after = self.before(at);
         after.extend_from_slice(also);
         let event = self.events.get_mut(handle, INVALID_HANDLE)?;
+        let signal = event.shared.as_mut().map(Shared::record);
         (event.serial, event.time) = (serial, None);
-        let dep = self.push(at.queue, &after, Work::Record { event: handle, serial })?;
+        let mut dep = self.push(at.queue, &after, Work::Record { event: handle, serial })?;
+        if let Some(signal) = signal {
+            // Reached by this process only once the others can see it.
+            dep = self.push(at.queue, &[], Work::Task(Arc::new(signal)))?;
+        }
         self.events.get_mut(handle, INVALID_HANDLE)?.standing = Standing::Recorded(dep);
         Ok(())
     }
@@ -80,6 +95,7 @@ impl State {
     /// # Errors
     /// `INVALID_HANDLE`; for an event in a capture what capture refuses.
     pub fn event_place(&mut self, handle: Handle) -> Answer<Option<Dep>> {
+        self.refresh_event(handle)?;
         let event = self.events.get(handle, INVALID_HANDLE)?;
         match &event.standing {
             Standing::Unrecorded => Ok(None),
@@ -104,8 +120,8 @@ pub fn cuEventCreate(out: Out<CUevent>, flags: c_uint) -> Answer {
     }
     let mut state = state::lock()?;
     let context = state.here()?;
-    let event = Event { context, flags, standing: Standing::Unrecorded, serial: 0, time: None };
-    let handle = state.events.insert(event)?;
+    let shared = if shared { Some(Shared::create()?) } else { None };
+    let handle = state.events.insert(Event::new(context, flags, shared))?;
     out.write(handle.raw())
 }
 

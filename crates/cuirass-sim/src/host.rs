@@ -2,8 +2,12 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Half of this machine's memory, in whole GiB, one at least.
 pub fn default_memory() -> u64 {
@@ -65,50 +69,105 @@ impl Reservation {
     }
 }
 
-/// Memory that is a file of no folder: it can be mapped at several places and by several processes.
+/// Memory that is a file of no folder: it can be mapped at several places and by several processes. It never shrinks.
 #[derive(Debug)]
 pub struct SharedMemory {
-    file: OwnedFd,
+    file: File,
     len: usize,
+}
+
+/// What shared memory is for; it is not taken for memory that is for something else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Physical memory of the virtual memory calls.
+    Physical,
+    /// The bytes of a pool.
+    Pool,
+    /// Events.
+    Events,
+}
+
+impl Purpose {
+    fn name(self) -> &'static CStr {
+        match self {
+            Purpose::Physical => c"cuirass-sim-physical",
+            Purpose::Pool => c"cuirass-sim-pool",
+            Purpose::Events => c"cuirass-sim-events",
+        }
+    }
 }
 
 impl SharedMemory {
     /// Some, all zero.
-    pub fn create(len: usize) -> Option<Self> {
+    pub fn create(len: usize, purpose: Purpose) -> Option<Self> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: [libc] the name is text with a closing zero.
-        let file = unsafe { libc::memfd_create(c"cuirass-sim".as_ptr(), libc::MFD_CLOEXEC) };
+        let file = unsafe { libc::memfd_create(purpose.name().as_ptr(), flags) };
         if file < 0 {
             return None;
         }
         // SAFETY: [libc] a descriptor that was made just now, and that nobody else owns.
-        let file = unsafe { OwnedFd::from_raw_fd(file) };
-        let size = libc::off_t::try_from(len).ok()?;
-        // SAFETY: [libc] an open descriptor.
-        let failed = unsafe { libc::ftruncate(file.as_raw_fd(), size) };
+        let file = unsafe { File::from_raw_fd(file) };
+        file.set_len(u64::try_from(len).ok()?).ok()?;
+        // SAFETY: [libc] an open descriptor and a number.
+        let failed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
         (failed == 0).then_some(Self { file, len })
     }
 
-    /// What another process, or this one, has made of [`SharedMemory::share`]; the descriptor stays the caller's.
-    pub fn adopt(descriptor: i32) -> Option<Self> {
-        // SAFETY: [libc] any number may be asked for; the answer to one that is not open is an error.
-        let file = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
-        if file < 0 {
-            return None;
+    /// What another process, or this one, has made of [`SharedMemory::share`]; the descriptor stays the caller's. It is
+    /// opened anew: its claims are its own.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a descriptor that is not open, or of anything else; what the system lacks.
+    pub fn adopt(descriptor: i32, purpose: Purpose) -> io::Result<Self> {
+        // The number may be closed and used again by another thread: the name is that of what is opened.
+        Self::open(&format!("/proc/self/fd/{descriptor}"), purpose)
+    }
+
+    /// The memory that a process has under a descriptor, as long as it has.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::adopt`].
+    pub fn of_process(process: u32, descriptor: i32, purpose: Purpose) -> io::Result<Self> {
+        Self::open(&format!("/proc/{process}/fd/{descriptor}"), purpose)
+    }
+
+    fn open(path: &str, purpose: Purpose) -> io::Result<Self> {
+        let refused = || io::Error::from(io::ErrorKind::InvalidInput);
+        // Opening something else could wait, or do something.
+        if !Self::is_for(path, purpose) {
+            return Err(refused());
         }
-        // SAFETY: [libc] a descriptor that was made just now, and that nobody else owns.
-        let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(file) });
-        let len = usize::try_from(file.metadata().ok()?.len()).ok()?;
-        Some(Self { file: file.into(), len })
+        let file = File::options().read(true).write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path)?;
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let len = usize::try_from(file.metadata()?.len()).map_err(|_too_long| refused())?;
+        if Self::is_for(&own, purpose) && is_sealed(&file) { Ok(Self { file, len }) } else { Err(refused()) }
     }
 
-    /// A descriptor for another process; it is the caller's to close.
-    pub fn share(&self) -> Option<i32> {
-        self.file.try_clone().ok().map(IntoRawFd::into_raw_fd)
+    fn is_for(path: &str, purpose: Purpose) -> bool {
+        let Ok(target) = std::fs::read_link(path) else { return false };
+        let name = target.to_str().and_then(|target| target.strip_prefix("/memfd:"));
+        name.and_then(|name| name.strip_suffix(" (deleted)")).is_some_and(|name| purpose.name().to_str() == Ok(name))
     }
 
-    /// The length in bytes.
+    /// A descriptor for another process.
+    pub fn share(&self) -> Option<OwnedFd> {
+        self.file.try_clone().ok().map(OwnedFd::from)
+    }
+
+    /// The number of the descriptor, for [`SharedMemory::of_process`].
+    pub fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// The length in bytes, as this process last knew it.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The length in bytes, which another process may have increased.
+    pub fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |about| about.len())
     }
 
     /// Whether it has no bytes.
@@ -116,21 +175,125 @@ impl SharedMemory {
         self.len == 0
     }
 
+    /// Makes it longer.
+    pub fn grow(&mut self, len: u64) -> bool {
+        let grown = usize::try_from(len).ok().filter(|_| self.file.set_len(len).is_ok());
+        self.len = grown.unwrap_or(self.len);
+        grown.is_some()
+    }
+
     /// Puts it at a place in a [`Reservation`]; what was there is gone.
     pub fn show(&self, at: usize) -> bool {
-        self.place(at, libc::MAP_SHARED, self.file.as_raw_fd())
+        self.show_part(at, 0, self.len)
+    }
+
+    /// As [`SharedMemory::show`], a part of it. Whole pages only.
+    pub fn show_part(&self, at: usize, offset: u64, len: usize) -> bool {
+        let Ok(offset) = libc::off_t::try_from(offset) else { return false };
+        place(at, len, libc::MAP_SHARED, self.file.as_raw_fd(), offset)
     }
 
     /// Puts memory of nobody at that place again.
     pub fn hide(&self, at: usize) -> bool {
-        self.place(at, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
+        hide(at, self.len)
     }
 
-    fn place(&self, at: usize, flags: i32, file: i32) -> bool {
+    /// A part of it as words that several processes change, somewhere in this process. Whole pages only.
+    pub fn words(&self, offset: u64, len: usize) -> Option<SharedWords> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let place = at as *mut libc::c_void;
-        // SAFETY: [sim-memory] the place lies in a reservation of the driver, which only holds simulated memory.
-        unsafe { libc::mmap(place, self.len, protection, flags | libc::MAP_FIXED, file, 0) == place }
+        let (file, offset) = (self.file.as_raw_fd(), libc::off_t::try_from(offset).ok()?);
+        // SAFETY: [libc] a new mapping at an address of the system's choice touches nothing that exists.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file, offset) };
+        (start != libc::MAP_FAILED).then_some(SharedWords { start: start as usize, len })
+    }
+
+    /// The word at an offset.
+    pub fn read_word(&self, offset: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, offset).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// Sets the word at an offset.
+    pub fn write_word(&self, offset: u64, word: u64) -> bool {
+        self.file.write_all_at(&word.to_le_bytes(), offset).is_ok()
+    }
+
+    /// Gives the memory of a part back to the system, for every process: it is zero from now on. Whole pages only.
+    pub fn discard(&self, offset: u64, len: u64) -> bool {
+        let flags = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (Ok(offset), Ok(len)) = (libc::off_t::try_from(offset), libc::off_t::try_from(len)) else { return false };
+        // SAFETY: [libc] an open descriptor and numbers.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), flags, offset, len) == 0 }
+    }
+
+    /// Claims a part: other openings of the memory see it, until it is given up, or the last descriptor of this one is
+    /// closed, which the system does for a process that dies.
+    pub fn claim(&self, offset: u64, len: u64) -> bool {
+        self.lock(libc::F_OFD_SETLK, libc::F_RDLCK, offset, len).is_some()
+    }
+
+    /// Gives a claim up.
+    pub fn give_up(&self, offset: u64, len: u64) -> bool {
+        self.lock(libc::F_OFD_SETLK, libc::F_UNLCK, offset, len).is_some()
+    }
+
+    /// Whether another opening of the memory claims something of a part.
+    pub fn is_claimed(&self, offset: u64, len: u64) -> bool {
+        self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, offset, len).is_some_and(|lock| lock != libc::F_UNLCK)
+    }
+
+    fn lock(&self, command: i32, kind: i32, offset: u64, len: u64) -> Option<i32> {
+        // SAFETY: [libc] every bit pattern is such a structure; unused members must be zero.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
+        lock.l_start = libc::off_t::try_from(offset).ok()?;
+        lock.l_len = libc::off_t::try_from(len).ok()?;
+        // SAFETY: [libc] an open descriptor, and a structure that outlives the call.
+        let failed = unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) };
+        (failed == 0).then_some(lock.l_type.into())
+    }
+}
+
+fn is_sealed(file: &File) -> bool {
+    // SAFETY: [libc] an open descriptor; the answer for a file that has no seals is an error.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+/// Puts memory of nobody, zero when it is touched, at a place in a [`Reservation`]. Whole pages only.
+pub fn hide(at: usize, len: usize) -> bool {
+    place(at, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+}
+
+fn place(at: usize, len: usize, flags: i32, file: i32, offset: libc::off_t) -> bool {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let place = at as *mut libc::c_void;
+    // SAFETY: [sim-memory] the place lies in a reservation of the driver, which only holds simulated memory.
+    unsafe { libc::mmap(place, len, protection, flags | libc::MAP_FIXED, file, offset) == place }
+}
+
+/// Words that several processes read and change.
+#[derive(Debug)]
+pub struct SharedWords {
+    start: usize,
+    len: usize,
+}
+
+impl SharedWords {
+    /// All of them.
+    pub fn all(&self) -> &[AtomicU64] {
+        // SAFETY: [shared-words] the mapping is of this length, aligned to pages, and there as long as the value; the
+        // file cannot be made shorter, and everybody changes it as atomic words only.
+        unsafe { std::slice::from_raw_parts(self.start as *const AtomicU64, self.len / 8) }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: [shared-words] this value's own mapping, of which nobody has a reference any more.
+        let done = unsafe { libc::munmap(self.start as *mut libc::c_void, self.len) };
+        debug_assert_eq!(done, 0, "a mapping can be taken away");
     }
 }
 
@@ -190,28 +353,6 @@ pub fn is_mapped(start: usize, len: usize) -> bool {
         at = next;
     }
     true
-}
-
-/// A file that has no name, with these contents; the caller closes it.
-pub fn memory_file(contents: &[u8]) -> Option<i32> {
-    // SAFETY: [libc] the name ends with a zero, the contents are a slice's, and a file that cannot be filled is closed.
-    unsafe {
-        let file = libc::memfd_create(c"cuirass-sim".as_ptr(), libc::MFD_CLOEXEC);
-        if file >= 0 && libc::write(file, contents.as_ptr().cast(), contents.len()) != contents.len() as isize {
-            libc::close(file);
-            return None;
-        }
-        (file >= 0).then_some(file)
-    }
-}
-
-/// The first bytes of a file, as many as there are up to `len`.
-pub fn read_file(file: i32, len: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0_u8; len];
-    // SAFETY: [libc] at most `len` bytes are written to the vector; a number that is no file is refused.
-    let got = unsafe { libc::pread(file, bytes.as_mut_ptr().cast(), len, 0) };
-    bytes.truncate(usize::try_from(got).ok()?);
-    Some(bytes)
 }
 
 /// Keeps signals away from the calling thread: they are for the program's own threads.

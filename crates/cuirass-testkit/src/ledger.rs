@@ -37,15 +37,17 @@ pub enum Life {
 pub struct Entry {
     /// Where it is in its life.
     pub life: Life,
-    /// How often it was started and not yet ended: more than once for a primary context only.
+    /// How often it was started and not yet ended: more than once for a primary context and imported memory only.
     pub count: u32,
     /// How many of these the program does not know of, or has given up: a retain that was answered with an error, a
-    /// release that was refused. Of a primary context only.
+    /// release that was refused. Of these two only.
     pub strays: u32,
     /// The context that was current when it was made.
     pub context: u64,
     /// The handles that it was made of: a pool, a stream.
     pub parents: Vec<Handle>,
+    /// Its size, where it takes that to give it back: of an address range or a mapping.
+    pub bytes: u64,
 }
 
 /// The handles of the calls so far, and what is current on the thread that makes them.
@@ -143,6 +145,9 @@ impl Ledger {
         if let Some(handle) = started.filter(|(kind, value)| *kind != "graph" || !self.bodies.contains(value)) {
             let parents = handles_in(call, arguments, 1);
             self.started(handle, answered == 0, parents);
+            if let Some(entry) = self.entries.get_mut(&handle) {
+                entry.bytes = arguments.get(1).copied().unwrap_or(0);
+            }
         }
         if call.name == "cuCtxSetCurrent" {
             self.stack.pop();
@@ -154,11 +159,14 @@ impl Ledger {
         // What is made on a stream is made in its context.
         let stream = parents.iter().find(|(kind, _)| *kind == "stream").and_then(|stream| self.entries.get(stream));
         let context = stream.map_or_else(|| self.current(), |stream| stream.context);
+        if self.imported_again(handle, known) {
+            return;
+        }
         if !matches!(handle.0, "primary_context" | "capture") {
             let again = |(kind, value): &Handle| *value == handle.1 && *kind != "primary_context";
             self.entries.retain(|other, entry| !(again(other) && entry.is_spent()));
         }
-        let fresh = Entry { life: Life::Alive, count: 0, strays: 0, context, parents };
+        let fresh = Entry { life: Life::Alive, count: 0, strays: 0, context, parents, bytes: 0 };
         let entry = self.entries.entry(handle).or_insert_with(|| fresh.clone());
         if handle.0 == "primary_context" {
             entry.life = Life::Alive;
@@ -172,13 +180,32 @@ impl Ledger {
         }
     }
 
+    /// Memory that starts while the driver has it is another process's, which is imported again: each import is freed.
+    fn imported_again(&mut self, handle: Handle, known: bool) -> bool {
+        let there = |entry: &&mut Entry| matches!(entry.life, Life::Alive | Life::Orphan | Life::Refused);
+        let Some(entry) = self.entries.get_mut(&handle).filter(there) else { return false };
+        if handle.0 != "memory" {
+            return false;
+        }
+        entry.strays += u32::from(entry.life != Life::Alive) + u32::from(!known);
+        entry.count += 1;
+        entry.life = Life::Alive;
+        true
+    }
+
     fn ended(&mut self, handle: Handle, done: bool) {
-        let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context: self.current(), parents: Vec::new() };
+        let context = self.current();
+        let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context, parents: Vec::new(), bytes: 0 };
         let entry = self.entries.entry(handle).or_insert(fresh);
         if handle.0 == "primary_context" {
             entry.count -= u32::from(done && entry.count > 0);
             entry.strays += u32::from(!done);
             entry.life = if entry.count == 0 { Life::Ended } else { Life::Alive };
+            return;
+        }
+        if handle.0 == "memory" && entry.count > 1 {
+            entry.count -= u32::from(done);
+            entry.strays += u32::from(!done);
             return;
         }
         entry.life = match (done, handle.0) {
@@ -236,20 +263,23 @@ pub fn name_in_messages(handle: Handle) -> String {
 
 /// Memory is one kind, whichever call made it: each of the two frees can release both.
 fn kind_of(kind: &str) -> &'static str {
-    const KINDS: [&str; 10] = [
+    const KINDS: [&str; 13] = [
         "stream",
         "event",
         "context",
         "primary_context",
         "pool",
         "pinned_memory",
+        "address_range",
+        "physical_memory",
+        "mapping",
         "library",
         "program",
         "graph",
         "graph_exec",
     ];
     match kind {
-        "memory" | "pooled_memory" => "memory",
+        "memory" | "pooled_memory" | "imported_memory" => "memory",
         other => KINDS.into_iter().find(|kind| *kind == other).unwrap_or("other"),
     }
 }
@@ -301,7 +331,12 @@ fn started_by(facts: &CallFacts, call: &CallInfo, arguments: &[u64]) -> Option<H
         return Some(("graph", read(*arguments.get(1)?))).filter(|(_, graph)| *graph != 0);
     }
     let kind = kind_of(facts.starts.as_deref()?);
-    let value = if call.name == "cuDevicePrimaryCtxRetain" { *arguments.get(1)? } else { read(*arguments.first()?) };
+    let value = match call.name {
+        "cuDevicePrimaryCtxRetain" => *arguments.get(1)?,
+        // What it starts is at the address that it is given.
+        "cuMemMap" => *arguments.first()?,
+        _ => read(*arguments.first()?),
+    };
     (kind == "primary_context" || value != 0).then_some((kind, value))
 }
 

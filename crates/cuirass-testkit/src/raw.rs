@@ -82,6 +82,9 @@ pub fn put_away((kind, value): Handle, entry: &Entry, elsewhere: u64) -> Result<
         "pool" => memory::pool::destroy(pointer(value)),
         "memory" => memory::buffer::free(value),
         "pinned_memory" => memory::pinned::free_host(pointer(value)),
+        "mapping" => memory::r#virtual::unmap(value, bytes_of(entry)),
+        "address_range" => memory::r#virtual::address_free(value, bytes_of(entry)),
+        "physical_memory" => memory::r#virtual::release(value),
         "library" => module::library_unload(pointer(value)),
         "program" => program::destroy_program(pointer(value)),
         "graph" => graph::definition::destroy(pointer(value)),
@@ -123,12 +126,16 @@ pub fn rank(kind: &str) -> u8 {
         "capture" => 0,
         "graph_exec" => 1,
         "graph" => 2,
-        "event" | "memory" | "pinned_memory" | "library" | "program" => 3,
-        "pool" => 4,
+        "event" | "memory" | "pinned_memory" | "library" | "program" | "mapping" => 3,
+        "pool" | "address_range" | "physical_memory" => 4,
         "stream" => 5,
         "context" => 6,
         _ => 7,
     }
+}
+
+fn bytes_of(entry: &Entry) -> usize {
+    usize::try_from(entry.bytes).unwrap_or(0)
 }
 
 fn pointer<T>(value: u64) -> *mut T {

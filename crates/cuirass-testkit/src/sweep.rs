@@ -20,6 +20,17 @@ pub const DRIVER_STATUSES: [u32; 8] = [2, 1, 201, 709, 801, 700, 4, 999];
 /// What compiler calls are made to fail with: out of memory, invalid input, compilation, internal error.
 pub const COMPILER_STATUSES: [u32; 4] = [1, 5, 6, 11];
 const MANNERS: [Manner; 2] = [Manner::Refused, Manner::Done];
+/// What a call answers is what it did: a mapping that nobody knows of could not be undone, and its addresses not be
+/// given back, by any program.
+const NEVER_IN_DOUBT: [&str; 1] = ["cuMemMap"];
+
+/// How a call is made to fail.
+fn manners(call: Option<&Seen>) -> &'static [Manner] {
+    match call {
+        Some(seen) if NEVER_IN_DOUBT.contains(&seen.call.name) => &[Manner::Refused],
+        _ => &MANNERS,
+    }
+}
 
 /// What the operations of a sweep are run in.
 pub struct World {
@@ -170,7 +181,7 @@ impl Sweep {
             let library = calls.get(at).map(|seen| seen.call.library);
             let statuses: &[u32] = if library == Some(Library::Driver) { &DRIVER_STATUSES } else { &COMPILER_STATUSES };
             for &status in statuses {
-                for manner in MANNERS {
+                for &manner in manners(calls.get(at)) {
                     let planned = Planned { at, status, manner, for_ever: false };
                     if self.is_chosen(operation, at, status, manner, 0) {
                         self.run(operation, caller, &[planned], &calls);
@@ -182,7 +193,7 @@ impl Sweep {
                 let planned = Planned { at, status: last, manner: Manner::Refused, for_ever: true };
                 self.run(operation, caller, &[planned], &calls);
             }
-            for manner in MANNERS {
+            for &manner in manners(calls.get(at)) {
                 if self.is_chosen(operation, at, first, manner, 2) {
                     self.pairs(operation, caller, Planned { at, status: first, manner, for_ever: false }, &calls);
                 }
@@ -195,7 +206,7 @@ impl Sweep {
         let Some(failing) = self.run(operation, caller, &[first], calls) else { return };
         for (at, seen) in failing.iter().enumerate().skip(first.at + 1) {
             let status = if seen.call.library == Library::Driver { 999 } else { 11 };
-            for manner in MANNERS {
+            for &manner in manners(Some(seen)) {
                 let second = Planned { at, status, manner, for_ever: false };
                 self.run(operation, caller, &[first, second], calls);
             }

@@ -85,3 +85,28 @@ fn what_was_left_in_a_context_goes_with_it() {
     let wrong = call(&mut ledger, at::cuEventQuery, &[event]);
     assert_eq!(wrong, [format!("cuEventQuery uses event {event:#x} after its end")]);
 }
+
+#[test]
+fn memory_that_is_imported_again_is_freed_as_often() {
+    let mut ledger = Ledger::default();
+    let (memory, pool) = (0x4000, 0x5000);
+    let import = |ledger: &mut Ledger, answer| {
+        let (arguments, table): (_, &Table<_>) = ([place(&memory), pool, 0], &DRIVER);
+        let info: &CallInfo = &table.info[at::cuMemPoolImportPointer];
+        let (ending, wrong) = ledger.before(info, &arguments);
+        ledger.after(info, &arguments, &ending, true, 0, answer);
+        assert!(wrong.is_empty());
+    };
+    // One that the program cannot know of, and one that it does.
+    import(&mut ledger, 999);
+    import(&mut ledger, 0);
+    let alive = ledger.alive()[&("memory", memory)].clone();
+    assert_eq!((alive.life, alive.count, alive.strays), (Life::Alive, 2, 1));
+    assert_eq!(alive.parents, [("pool", pool)]);
+    assert!(call(&mut ledger, at::cuMemFreeAsync, &[memory, 0]).is_empty());
+    let alive = ledger.alive()[&("memory", memory)].clone();
+    assert_eq!((alive.count, alive.strays), (1, 1));
+    let wrong = call(&mut ledger, at::cuMemFreeAsync, &[memory, 0]);
+    assert_eq!(wrong, [format!("cuMemFreeAsync releases memory {memory:#x} a second time")]);
+    assert!(ledger.is_ended(("memory", memory)));
+}

@@ -4,6 +4,7 @@ use crate::context::{Context, scope};
 use crate::deferred;
 use crate::device::Device;
 use crate::graph::recording;
+use crate::memory::IpcEventDescriptor;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::event as call;
@@ -18,6 +19,8 @@ const INTERPROCESS: u32 = 4;
 pub struct Event {
     owned: Owned<EventKind>,
     options: EventOptions,
+    /// What another process's event was opened by.
+    opened_by: Option<Box<IpcEventDescriptor>>,
 }
 
 struct EventKind;
@@ -71,7 +74,7 @@ impl Event {
     pub(crate) fn create_in(context: Context, options: &EventOptions) -> Result<Event> {
         deferred::before_creating()?;
         let raw = scope::create(context.raw(), || call::create(options.flags()), call::destroy)?;
-        Ok(Event { owned: Owned::new(raw, context), options: *options })
+        Ok(Event { owned: Owned::new(raw, context), options: *options, opened_by: None })
     }
 
     /// Takes charge of an event: it is destroyed with the last clone.
@@ -80,7 +83,16 @@ impl Event {
     /// The handle is a live event of `context`, made with `options`, that nobody else destroys.
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(raw: CUevent, context: &Context, options: &EventOptions) -> Event {
-        Event { owned: Owned::new(raw, context.clone()), options: *options }
+        Event { owned: Owned::new(raw, context.clone()), options: *options, opened_by: None }
+    }
+
+    /// Another process's event.
+    pub(crate) fn opened(raw: CUevent, context: Context, options: EventOptions, by: IpcEventDescriptor) -> Event {
+        Event { owned: Owned::new(raw, context), options, opened_by: Some(Box::new(by)) }
+    }
+
+    pub(crate) fn opened_by(&self) -> Option<&IpcEventDescriptor> {
+        self.opened_by.as_deref()
     }
 
     /// The driver's handle.

@@ -9,7 +9,6 @@ use crate::{Outcome, Result};
 use cuirass_call::launch as call;
 use cuirass_call::sys::cuda::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
 use cuirass_fault::{Failure, Misuse};
-use smallvec::SmallVec;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
@@ -53,6 +52,24 @@ impl LaunchConfig {
     pub fn with_shared_bytes(mut self, bytes: u32) -> LaunchConfig {
         self.shared_bytes = bytes;
         self
+    }
+
+    /// What the driver is given: this many blocks, and attributes that live until the call has returned.
+    #[inline]
+    fn driver(&self, blocks: [u32; 3], stream: &Stream, attributes: &mut [CUlaunchAttribute]) -> CUlaunchConfig {
+        CUlaunchConfig {
+            gridDimX: blocks[0],
+            gridDimY: blocks[1],
+            gridDimZ: blocks[2],
+            blockDimX: self.block[0],
+            blockDimY: self.block[1],
+            blockDimZ: self.block[2],
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream.as_raw(),
+            attrs: if attributes.is_empty() { std::ptr::null_mut() } else { attributes.as_mut_ptr() },
+            // At most three.
+            numAttrs: attributes.len() as u32,
+        }
     }
 
     /// The grid in blocks, as the driver wants it. With a cluster size, `grid` counts clusters.
@@ -165,29 +182,28 @@ unsafe fn launch_inner(
             return Err(mismatch(kernel, arguments));
         }
     }
-    let mut addresses: SmallVec<[*mut c_void; 32]> = SmallVec::new();
-    addresses.extend(arguments.iter().map(|argument| argument.address.cast_mut()));
-    let mut attributes = [CUlaunchAttribute::default(); 3];
-    let mut count = 0;
-    if config.cluster.is_some() || config.cooperative || config.programmatic_stream_serialization {
-        count = write_attributes(config, &mut attributes);
-    }
-    let [grid_x, grid_y, grid_z] = config.blocks()?;
-    let driver = CUlaunchConfig {
-        gridDimX: grid_x,
-        gridDimY: grid_y,
-        gridDimZ: grid_z,
-        blockDimX: config.block[0],
-        blockDimY: config.block[1],
-        blockDimZ: config.block[2],
-        sharedMemBytes: config.shared_bytes,
-        hStream: stream.as_raw(),
-        attrs: if count == 0 { std::ptr::null_mut() } else { attributes.as_mut_ptr() },
-        numAttrs: count,
+    let mut few = [std::ptr::null_mut(); FEW];
+    let mut many = Vec::new();
+    let addresses: &mut [*mut c_void] = match few.get_mut(..arguments.len()) {
+        Some(few) => few,
+        None => {
+            many.resize(arguments.len(), std::ptr::null_mut());
+            &mut many
+        }
     };
+    for (address, argument) in addresses.iter_mut().zip(arguments) {
+        *address = argument.address.cast_mut();
+    }
     let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr() };
-    // SAFETY: [launch-arguments] the caller's promise; the addresses and attributes live until the call returns.
-    let launched = unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) };
+    let is_plain = config.cluster.is_none() && !config.cooperative && !config.programmatic_stream_serialization;
+    // SAFETY: [launch-arguments] the caller's promise; the addresses live until the call returns.
+    let launched = unsafe {
+        if is_plain {
+            call::kernel_ex(&config.driver(config.grid, stream, &mut []), kernel.as_raw().cast(), addresses)
+        } else {
+            with_attributes(stream, config, kernel, addresses)
+        }
+    };
     // Whatever the answer: the node may be there even where the call returns an error.
     if recording::any() {
         attach(stream, kernel, arguments);
@@ -195,16 +211,35 @@ unsafe fn launch_inner(
     launched
 }
 
+/// How many arguments a launch may have before it allocates.
+const FEW: usize = 16;
+
+/// A launch that needs attributes.
+///
+/// # Safety
+/// As [`launch`], with the addresses of the arguments.
+#[cold]
+#[inline(never)]
+unsafe fn with_attributes(
+    stream: &Stream,
+    config: &LaunchConfig,
+    kernel: &Kernel,
+    addresses: *mut *mut c_void,
+) -> Outcome<()> {
+    let mut attributes = [CUlaunchAttribute::default(); 3];
+    let count = write_attributes(config, &mut attributes);
+    let driver = config.driver(config.blocks()?, stream, attributes.get_mut(..count).unwrap_or_default());
+    // SAFETY: [launch-arguments] the caller's promise; the attributes live until the call returns.
+    unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) }
+}
+
 /// A graph that captured a launch holds the kernel, and the memory whose addresses it was given.
 #[cold]
 fn attach(stream: &Stream, kernel: &Kernel, arguments: &[Argument<'_>]) {
-    if let Some(recording) = recording::of(stream) {
-        recording.attachments.add_launch(kernel, arguments.iter().filter_map(|argument| argument.buffer));
-    }
+    recording::attach_launch(stream, kernel, arguments.iter().filter_map(|argument| argument.buffer));
 }
 
-#[cold]
-fn write_attributes(config: &LaunchConfig, attributes: &mut [CUlaunchAttribute; 3]) -> u32 {
+fn write_attributes(config: &LaunchConfig, attributes: &mut [CUlaunchAttribute; 3]) -> usize {
     let mut list = attributes.iter_mut();
     let mut count = 0;
     if let (Some([x, y, z]), Some(attribute)) = (config.cluster, list.next()) {

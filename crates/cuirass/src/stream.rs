@@ -217,6 +217,16 @@ impl Stream {
         Stream(Arc::new(Inner { raw: Opaque(self.as_raw()), origin: Origin::Default { bound: Some(context) } }))
     }
 
+    /// As it can order a release later: a default stream together with the context whose it is now, which is `otherwise`
+    /// where none is current.
+    pub(crate) fn bound(&self, otherwise: &Context) -> Outcome<Stream> {
+        if !self.is_default() || self.bound_context().is_some() {
+            return Ok(self.clone());
+        }
+        let context = Context::current_inner()?.unwrap_or_else(|| otherwise.clone());
+        Ok(self.bound_to(context))
+    }
+
     /// The context that a default stream is bound to.
     pub(crate) fn bound_context(&self) -> Option<&Context> {
         match &self.0.origin {

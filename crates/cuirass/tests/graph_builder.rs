@@ -99,6 +99,45 @@ fn what_a_graph_refers_to_lives_as_long_as_it_and_its_launches() {
     assert_eq!(alone.reports(), Vec::<String>::new());
 }
 
+/// Launches that refer to the same things into one capture and another, and into a later one of the same stream.
+#[test]
+fn each_graph_holds_what_its_own_launches_refer_to() {
+    let alone = testkit::alone();
+    let [stream, first, second] = [stream(), stream(), stream()];
+    let streams = [first, second];
+    let before = census();
+    let (shared, late) = (numbers(64, &stream), numbers(64, &stream));
+    let held = [shared.as_raw(), late.as_raw()];
+    let builders: Vec<_> = streams.iter().map(|stream| stream.create_graph_builder().unwrap()).collect();
+    builders.iter().for_each(|builder| builder.begin_building(CaptureMode::Relaxed).unwrap());
+    for what in 0..4 {
+        builders.iter().for_each(|builder| launch_add(builder.stream(), add(), &shared, what).unwrap());
+    }
+    launch_add(builders[1].stream(), add(), &late, 1).unwrap();
+    builders.iter().for_each(|builder| builder.end_building().unwrap());
+    let again = streams[0].create_graph_builder().unwrap();
+    again.begin_building(CaptureMode::Relaxed).unwrap();
+    launch_add(again.stream(), add(), &shared, 1).unwrap();
+    launch_add(again.stream(), add(), &late, 1).unwrap();
+    again.end_building().unwrap();
+    let mut graphs = vec![complete(&again), complete(&builders[1]), complete(&builders[0])];
+    builders.into_iter().chain([again]).for_each(|builder| builder.close().unwrap());
+    drop((shared, late));
+    stream.synchronize().unwrap();
+    // Memory of the same size would come from the same place.
+    let taken = |count: usize| -> Vec<bool> {
+        let decoys: Vec<Buffer> = (0..count).map(|_| pool().allocate(256, &stream).unwrap()).collect();
+        held.iter().map(|address| decoys.iter().any(|decoy| decoy.as_raw() == *address)).collect()
+    };
+    while let Some(graph) = graphs.pop() {
+        assert_eq!(taken(64), [false, false], "{} graphs hold the memory still", graphs.len() + 1);
+        graph.close().unwrap();
+    }
+    stream.synchronize().unwrap();
+    assert_eq!(census(), before);
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
 #[test]
 fn what_a_graph_refers_to_waits_for_its_launches() {
     let _alone = testkit::alone();

@@ -517,3 +517,28 @@ fn what_cannot_be_done_is_refused() {
     let last = StridedLayout::dense(&[3], 4, StrideOrder::C).unwrap().sliced(&[far]).unwrap();
     assert_eq!((last.shape(), last.slice_offset()), (&[1][..], 2));
 }
+
+#[test]
+fn many_dimensions() {
+    let layout = StridedLayout::dense(&[2; 10], 2, StrideOrder::C).unwrap();
+    let order = [9, 0, 8, 1, 7, 2, 6, 3, 5, 4];
+    let mixed = layout.permuted(&order).unwrap();
+    assert_eq!(sorted(offsets(&mixed)), (0..1024).collect::<Vec<i64>>());
+    assert!(mixed.is_unique() && mixed.is_contiguous_any() && !mixed.is_contiguous_c() && !mixed.is_contiguous_f());
+    assert_eq!(mixed.flattened_axis_mask(), 0);
+    assert!(mixed.reshaped(&[4; 5]).is_err());
+    assert_eq!(offsets(&mixed.reshaped(&[2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2]).unwrap()), offsets(&mixed));
+    let inverse: Vec<i64> = (0..10).map(|axis| order.iter().position(|at| *at == axis).unwrap() as i64).collect();
+    assert_eq!(mixed.permuted(&inverse).unwrap(), layout);
+    assert_eq!(mixed.to_dense(StrideOrder::Keep).unwrap(), mixed);
+    let windows = layout.broadcast_to(&[[5].as_slice(), &[2; 10]].concat()).unwrap();
+    assert!(!windows.is_unique() && windows.sliced(&[3.into()]).unwrap().is_unique());
+
+    let most = layout.unsqueezed(&(10..64).collect::<Vec<i64>>()).unwrap();
+    assert_eq!((most.ndim(), most.flattened_axis_mask()), (64, u64::MAX - 1));
+    assert_eq!(most.flattened(0, -1, None).unwrap().shape(), [1024]);
+    assert_eq!(most.flattened(0, -1, Some(1 << 63)).unwrap().ndim(), 63);
+    assert_eq!(most.squeezed().unwrap(), layout);
+    assert_eq!(most.unsqueezed(&[0]).unwrap_err().kind(), ErrorKind::Value);
+    assert_eq!(most.reshaped(&[1; 65]).unwrap_err().kind(), ErrorKind::Value);
+}

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, clippy::missing_safety_doc, missing_docs)]
 
+pub mod pair;
+
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::status::driver_call;
+use cuirass_fault::{Failure, Misuse};
 use cuirass_sys::cuda::{
     CUdeviceptr, CUevent, CUipcEventHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool,
 };
@@ -55,4 +56,32 @@ pub fn open_event_handle(handle: &CUipcEventHandle) -> Result<CUevent> {
     let mut event = std::ptr::null_mut();
     driver_call!(entry!(cuIpcOpenEventHandle), (&raw mut event, *handle), "")?;
     Ok(event)
+}
+
+/// What the system says of a file descriptor that it refuses.
+#[cold]
+fn refused(doing: &str, file: c_int) -> Failure {
+    let error = std::io::Error::last_os_error();
+    Failure::misuse(Misuse::State, format!("file descriptor {file} could not be {doing}: {error}"))
+}
+
+/// A second descriptor of the same file, which no program that is started inherits.
+pub fn duplicate_file(file: c_int) -> Result<c_int> {
+    // SAFETY: [file-descriptor] a number that is none is refused.
+    let copy = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 { Err(refused("duplicated", file)) } else { Ok(copy) }
+}
+
+/// Says that no program that is started inherits a file descriptor.
+pub fn close_file_on_exec(file: c_int) -> Result<()> {
+    // SAFETY: [file-descriptor] a number that is none is refused.
+    let set = unsafe { libc::fcntl(file, libc::F_SETFD, libc::FD_CLOEXEC) };
+    if set < 0 { Err(refused("marked", file)) } else { Ok(()) }
+}
+
+/// Closes a file descriptor: whatever the answer, it is spent.
+pub fn close_file(file: c_int) -> Result<()> {
+    // SAFETY: [file-descriptor] a number that is none is refused.
+    let closed = unsafe { libc::close(file) };
+    if closed < 0 { Err(refused("closed", file)) } else { Ok(()) }
 }

@@ -45,6 +45,15 @@ pub fn map(address: CUdeviceptr, bytes: usize, handle: CUmemGenericAllocationHan
     )
 }
 
+/// `cuMemRetainAllocationHandle`: of the physical memory that is mapped there; it is released as one that was created.
+pub fn retain_allocation_handle(address: CUdeviceptr) -> Result<CUmemGenericAllocationHandle> {
+    let mut handle = 0;
+    // An address is passed as a pointer, which nobody follows.
+    let pointer: *mut c_void = std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0));
+    driver_call!(entry!(cuMemRetainAllocationHandle), (&raw mut handle, pointer), "{address:#x}")?;
+    Ok(handle)
+}
+
 /// `cuMemUnmap`
 pub fn unmap(address: CUdeviceptr, bytes: usize) -> Result<()> {
     driver_call!(entry!(cuMemUnmap), (address, bytes), "{address:#x}, {bytes} bytes")

@@ -7,7 +7,7 @@ use cuirass_sys::cuda::*;
 use std::sync::atomic::AtomicPtr;
 
 /// How many calls this table has.
-pub const COUNT: usize = 157;
+pub const COUNT: usize = 158;
 /// The calls.
 pub static DRIVER: Table<COUNT> = Table {
     library: Library::Driver,
@@ -144,6 +144,7 @@ pub static DRIVER: Table<COUNT> = Table {
         AtomicPtr::new(first_use::cuMemImportFromShareableHandle as *mut ()),
         AtomicPtr::new(first_use::cuMemMap as *mut ()),
         AtomicPtr::new(first_use::cuMemRelease as *mut ()),
+        AtomicPtr::new(first_use::cuMemRetainAllocationHandle as *mut ()),
         AtomicPtr::new(first_use::cuMemSetAccess as *mut ()),
         AtomicPtr::new(first_use::cuMemUnmap as *mut ()),
         AtomicPtr::new(first_use::cuFuncGetAttribute as *mut ()),
@@ -304,6 +305,7 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(first_use::cuMemImportFromShareableHandle as *mut ()),
         super::Stub(first_use::cuMemMap as *mut ()),
         super::Stub(first_use::cuMemRelease as *mut ()),
+        super::Stub(first_use::cuMemRetainAllocationHandle as *mut ()),
         super::Stub(first_use::cuMemSetAccess as *mut ()),
         super::Stub(first_use::cuMemUnmap as *mut ()),
         super::Stub(first_use::cuFuncGetAttribute as *mut ()),
@@ -463,6 +465,7 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(through::cuMemImportFromShareableHandle as *mut ()),
         super::Stub(through::cuMemMap as *mut ()),
         super::Stub(through::cuMemRelease as *mut ()),
+        super::Stub(through::cuMemRetainAllocationHandle as *mut ()),
         super::Stub(through::cuMemSetAccess as *mut ()),
         super::Stub(through::cuMemUnmap as *mut ()),
         super::Stub(through::cuFuncGetAttribute as *mut ()),
@@ -1651,6 +1654,14 @@ static INFO: [CallInfo; COUNT] = [
     },
     CallInfo {
         library: Library::Driver,
+        name: "cuMemRetainAllocationHandle",
+        symbol: "cuMemRetainAllocationHandle",
+        since: 11000,
+        family: "memory/virtual",
+        parameters: &["*mut CUmemGenericAllocationHandle", "*mut::std::os::raw::c_void"],
+    },
+    CallInfo {
+        library: Library::Driver,
         name: "cuMemSetAccess",
         symbol: "cuMemSetAccess",
         since: 10020,
@@ -2132,58 +2143,60 @@ pub mod at {
     pub const cuMemMap: usize = 129;
     /// `cuMemRelease`
     pub const cuMemRelease: usize = 130;
+    /// `cuMemRetainAllocationHandle`
+    pub const cuMemRetainAllocationHandle: usize = 131;
     /// `cuMemSetAccess`
-    pub const cuMemSetAccess: usize = 131;
+    pub const cuMemSetAccess: usize = 132;
     /// `cuMemUnmap`
-    pub const cuMemUnmap: usize = 132;
+    pub const cuMemUnmap: usize = 133;
     /// `cuFuncGetAttribute`
-    pub const cuFuncGetAttribute: usize = 133;
+    pub const cuFuncGetAttribute: usize = 134;
     /// `cuFuncSetAttribute`
-    pub const cuFuncSetAttribute: usize = 134;
+    pub const cuFuncSetAttribute: usize = 135;
     /// `cuKernelGetAttribute`
-    pub const cuKernelGetAttribute: usize = 135;
+    pub const cuKernelGetAttribute: usize = 136;
     /// `cuKernelGetFunction`
-    pub const cuKernelGetFunction: usize = 136;
+    pub const cuKernelGetFunction: usize = 137;
     /// `cuKernelGetLibrary`
-    pub const cuKernelGetLibrary: usize = 137;
+    pub const cuKernelGetLibrary: usize = 138;
     /// `cuKernelGetName`
-    pub const cuKernelGetName: usize = 138;
+    pub const cuKernelGetName: usize = 139;
     /// `cuKernelGetParamInfo`
-    pub const cuKernelGetParamInfo: usize = 139;
+    pub const cuKernelGetParamInfo: usize = 140;
     /// `cuKernelSetAttribute`
-    pub const cuKernelSetAttribute: usize = 140;
+    pub const cuKernelSetAttribute: usize = 141;
     /// `cuLibraryEnumerateKernels`
-    pub const cuLibraryEnumerateKernels: usize = 141;
+    pub const cuLibraryEnumerateKernels: usize = 142;
     /// `cuLibraryGetGlobal`
-    pub const cuLibraryGetGlobal: usize = 142;
+    pub const cuLibraryGetGlobal: usize = 143;
     /// `cuLibraryGetKernel`
-    pub const cuLibraryGetKernel: usize = 143;
+    pub const cuLibraryGetKernel: usize = 144;
     /// `cuLibraryGetKernelCount`
-    pub const cuLibraryGetKernelCount: usize = 144;
+    pub const cuLibraryGetKernelCount: usize = 145;
     /// `cuLibraryGetModule`
-    pub const cuLibraryGetModule: usize = 145;
+    pub const cuLibraryGetModule: usize = 146;
     /// `cuLibraryLoadData`
-    pub const cuLibraryLoadData: usize = 146;
+    pub const cuLibraryLoadData: usize = 147;
     /// `cuLibraryUnload`
-    pub const cuLibraryUnload: usize = 147;
+    pub const cuLibraryUnload: usize = 148;
     /// `cuStreamCreateWithPriority`
-    pub const cuStreamCreateWithPriority: usize = 148;
+    pub const cuStreamCreateWithPriority: usize = 149;
     /// `cuStreamDestroy_v2`
-    pub const cuStreamDestroy_v2: usize = 149;
+    pub const cuStreamDestroy_v2: usize = 150;
     /// `cuStreamGetCtx`
-    pub const cuStreamGetCtx: usize = 150;
+    pub const cuStreamGetCtx: usize = 151;
     /// `cuStreamGetFlags`
-    pub const cuStreamGetFlags: usize = 151;
+    pub const cuStreamGetFlags: usize = 152;
     /// `cuStreamGetId`
-    pub const cuStreamGetId: usize = 152;
+    pub const cuStreamGetId: usize = 153;
     /// `cuStreamGetPriority`
-    pub const cuStreamGetPriority: usize = 153;
+    pub const cuStreamGetPriority: usize = 154;
     /// `cuStreamQuery`
-    pub const cuStreamQuery: usize = 154;
+    pub const cuStreamQuery: usize = 155;
     /// `cuStreamSynchronize`
-    pub const cuStreamSynchronize: usize = 155;
+    pub const cuStreamSynchronize: usize = 156;
     /// `cuStreamWaitEvent`
-    pub const cuStreamWaitEvent: usize = 156;
+    pub const cuStreamWaitEvent: usize = 157;
 }
 /// What each entry points to.
 #[allow(non_camel_case_types, missing_docs)]
@@ -2479,6 +2492,8 @@ pub mod pointer {
         ::std::os::raw::c_ulonglong,
     ) -> CUresult;
     pub type cuMemRelease = unsafe extern "C" fn(CUmemGenericAllocationHandle) -> CUresult;
+    pub type cuMemRetainAllocationHandle =
+        unsafe extern "C" fn(*mut CUmemGenericAllocationHandle, *mut ::std::os::raw::c_void) -> CUresult;
     pub type cuMemSetAccess = unsafe extern "C" fn(CUdeviceptr, usize, *const CUmemAccessDesc, usize) -> CUresult;
     pub type cuMemUnmap = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
     pub type cuFuncGetAttribute =
@@ -4203,6 +4218,19 @@ mod first_use {
             Ok(real) => unsafe {
                 let real: pointer::cuMemRelease = std::mem::transmute(real.as_ptr());
                 real(handle)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuMemRetainAllocationHandle(
+        handle: *mut CUmemGenericAllocationHandle,
+        addr: *mut ::std::os::raw::c_void,
+    ) -> CUresult {
+        match resolve(&DRIVER, at::cuMemRetainAllocationHandle) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuMemRetainAllocationHandle = std::mem::transmute(real.as_ptr());
+                real(handle, addr)
             },
             Err(status) => CUresult(status),
         }
@@ -6607,6 +6635,23 @@ mod through {
                 real(handle).0
             }
         }))
+    }
+    pub unsafe extern "C" fn cuMemRetainAllocationHandle(
+        handle: *mut CUmemGenericAllocationHandle,
+        addr: *mut ::std::os::raw::c_void,
+    ) -> CUresult {
+        CUresult(intercepted(
+            &DRIVER,
+            at::cuMemRetainAllocationHandle,
+            &[Word::of(&handle), Word::of(&addr)],
+            &mut |real| {
+                // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+                unsafe {
+                    let real: pointer::cuMemRetainAllocationHandle = std::mem::transmute(real.as_ptr());
+                    real(handle, addr).0
+                }
+            },
+        ))
     }
     pub unsafe extern "C" fn cuMemSetAccess(
         ptr: CUdeviceptr,

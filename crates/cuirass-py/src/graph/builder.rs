@@ -35,26 +35,19 @@ impl Share for Builder {
 #[pyclass(frozen, weakref, subclass, module = "cuirass.graph", name = "GraphBuilder")]
 pub struct GraphBuilder {
     slot: Slot<Builder>,
-    /// The stream that it captures.
-    stream: cuirass::Stream,
     is_join_required: bool,
 }
 
 impl GraphBuilder {
     pub fn of(builder: Builder) -> GraphBuilder {
-        let (stream, is_join_required) = (builder.stream().clone(), builder.is_join_required());
-        GraphBuilder { slot: Slot::new(builder), stream, is_join_required }
+        let is_join_required = builder.is_join_required();
+        GraphBuilder { slot: Slot::new(builder), is_join_required }
     }
 
+    /// A use of the builder: of its stream, for a call that is given the builder.
     #[inline]
-    fn enter(&self) -> PyResult<Use<'_, Builder>> {
+    pub fn enter(&self) -> PyResult<Use<'_, Builder>> {
         self.slot.enter().ok_or_else(|| closed("graph builder"))
-    }
-
-    /// The stream, for a call that is given the builder.
-    #[inline]
-    pub fn as_stream(&self) -> PyResult<cuirass::Stream> {
-        if self.slot.is_closed() { Err(closed("graph builder")) } else { Ok(self.stream.clone()) }
     }
 
     /// The graph that it has built.
@@ -117,7 +110,7 @@ impl GraphBuilder {
     /// The stream that it captures.
     #[getter]
     fn stream(&self) -> PyResult<Stream> {
-        Ok(Stream::of(self.as_stream()?))
+        Ok(Stream::of(self.enter()?.stream().clone()))
     }
 
     /// Whether it is a fork, which has to be joined.
@@ -305,7 +298,7 @@ impl GraphBuilder {
 
     /// The stream for other libraries: the protocol's version, 0, and the handle as a number.
     fn __cuda_stream__(&self) -> PyResult<(u32, u64)> {
-        Ok((0, self.as_stream()?.as_raw().addr() as u64))
+        Ok((0, self.enter()?.stream().as_raw().addr() as u64))
     }
 
     /// A condition of the graph (``cuGraphConditionalHandleCreate``).
@@ -395,7 +388,7 @@ impl GraphBuilder {
 
     fn __repr__(&self) -> String {
         match self.slot.enter() {
-            Some(_open) => format!("<GraphBuilder stream={:#x}>", self.stream.as_raw().addr()),
+            Some(builder) => format!("<GraphBuilder stream={:#x}>", builder.stream().as_raw().addr()),
             None => "<GraphBuilder closed>".to_owned(),
         }
     }

@@ -5,6 +5,7 @@ use crate::graph::builder::GraphBuilder;
 use crate::graph::definition::GraphDefinition;
 use crate::handle;
 use crate::handle::Equal;
+use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Share, Slot, Use, drop_detached};
 use crate::stream;
 use pyo3::exceptions::PyTypeError;
@@ -164,4 +165,14 @@ impl Graph {
     fn __repr__(&self) -> String {
         if self.slot.is_closed() { "<Graph closed>".to_owned() } else { format!("<Graph handle={:#x}>", self.raw) }
     }
+}
+
+raw!(static LAUNCH = |call| {
+    let ([stream], graph) = (call.plain()?, call.receiver::<Graph>()?);
+    Some(nothing(call, graph.get().launch(call.py, &stream)))
+});
+
+/// Puts the methods in that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    LAUNCH.replace_method(&py.get_type::<Graph>(), "launch")
 }

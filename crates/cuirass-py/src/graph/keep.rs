@@ -3,8 +3,8 @@
 use crate::kernel::Kernel;
 use crate::memory::Buffer;
 use crate::report::python_is_usable;
+use pyo3::Borrowed;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
@@ -54,7 +54,11 @@ impl Drop for BufferUse {
 }
 
 /// Keeps what a launch was given as long as the graph that the stream is being captured into, if it is.
-pub fn launched(stream: &cuirass::Stream, kernel: &Bound<'_, Kernel>, arguments: &Bound<'_, PyTuple>) -> PyResult<()> {
+pub fn launched<'a, 'py: 'a>(
+    stream: &cuirass::Stream,
+    kernel: &Bound<'py, Kernel>,
+    arguments: impl Iterator<Item = Borrowed<'a, 'py, PyAny>>,
+) -> PyResult<()> {
     if !cuirass::graph::is_captured(stream) {
         return Ok(());
     }
@@ -62,7 +66,7 @@ pub fn launched(stream: &cuirass::Stream, kernel: &Bound<'_, Kernel>, arguments:
     if kernel.get().is_foreign() {
         cuirass::graph::keep(stream, Arc::new(Kept::new(kernel.clone().into_any().unbind())));
     }
-    for argument in arguments.iter_borrowed() {
+    for argument in arguments {
         if let Ok(buffer) = argument.cast::<Buffer>() {
             keep_buffer(stream, &buffer)?;
         }

@@ -16,5 +16,6 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<condition::GraphCondition>()?;
     module.add_class::<definition::GraphDefinition>()?;
     module.add_class::<definition::GraphNode>()?;
-    module.add_class::<exec::Graph>()
+    module.add_class::<exec::Graph>()?;
+    exec::install(module.py())
 }

@@ -1,14 +1,15 @@
 //! `Buffer`: an address, a size, where it comes from, and the stream that orders its release.
 #![allow(unsafe_code)]
 
-use crate::context::not_yet;
 use crate::device;
 use crate::error::{self, closed, leave, not_constructed, run};
 use crate::graph::keep;
 use crate::handle::Equal;
 use crate::memory::copy;
+use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after};
+use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Share, Slot};
 use crate::{stream, view};
 use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
@@ -40,8 +41,27 @@ impl Buffer {
         not_constructed("Buffer", "the allocate() of a memory resource, or Buffer.from_handle()")
     }
 
-    fn __reduce__(&self) -> PyResult<Py<PyAny>> {
-        Err(PyRuntimeError::new_err("only memory that other processes can use is pickled; this buffer's is not"))
+    fn __reduce__<'py>(slf: &Bound<'py, Buffer>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let (py, buffer) = (slf.py(), slf.get());
+        let is_shared = buffer.enter()?.buffer().pool().is_some_and(|pool| pool.is_ipc_enabled());
+        let Some(resource) = buffer.resource.as_ref().filter(|_resource| is_shared) else {
+            let text = "only memory of an IPC-enabled memory resource is pickled; this buffer's is not";
+            return Err(PyRuntimeError::new_err(text));
+        };
+        let parts = (resource.clone_ref(py), buffer.ipc_descriptor(py)?).into_pyobject(py)?;
+        Ok((py.get_type::<Buffer>().getattr("_reduce_helper")?, parts))
+    }
+
+    /// What a pickled buffer is made of again. The legacy default stream orders the release, until
+    /// ``set_deallocation_stream()`` says another.
+    #[classmethod]
+    fn _reduce_helper<'py>(
+        _cls: &Bound<'py, PyType>,
+        mr: &Bound<'py, PyAny>,
+        ipc_descriptor: &Bound<'py, PyAny>,
+    ) -> PyResult<Buffer> {
+        let buffer = ipc::import_buffer(mr, ipc_descriptor, &cuirass::Stream::legacy_default())?;
+        Ok(Buffer::of_resource(buffer, mr.clone().unbind()))
     }
 
     /// Memory that is there already.
@@ -75,7 +95,28 @@ impl Buffer {
         Buffer::adopt(device::address(ptr)?, size_of(size)?, mr, owner, stream)
     }
 
-    /// Another process's memory. Not available yet.
+    /// Another process's memory (``cuMemPoolImportPointer``).
+    ///
+    /// Imported several times it is mapped once, and unmapped after the last of these buffers. The other process must
+    /// keep it until then.
+    ///
+    /// Parameters
+    /// ----------
+    /// mr : DeviceMemoryResource or PinnedMemoryResource
+    ///     The mapped resource of the pool that the memory is of.
+    /// ipc_descriptor : IPCBufferDescriptor
+    ///     What the other process's buffer gave. It must come from a peer that is trusted.
+    /// stream : Stream
+    ///     Orders the release.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the resource is not a mapped one.
+    /// ValueError
+    ///     If the descriptor is of memory of another pool.
+    /// CUDAError
+    ///     What the driver answers.
     #[classmethod]
     #[pyo3(signature = (mr, ipc_descriptor, *, stream))]
     fn from_ipc_descriptor(
@@ -84,14 +125,23 @@ impl Buffer {
         ipc_descriptor: &Bound<'_, PyAny>,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<Buffer> {
-        let _unused = (mr, ipc_descriptor, stream);
-        Err(not_yet("Buffer.from_ipc_descriptor()"))
+        let stream = stream::argument(stream)?;
+        let buffer = ipc::import_buffer(mr, ipc_descriptor, &stream)?;
+        Ok(Buffer::of_resource(buffer, mr.clone().unbind()))
     }
 
-    /// What another process needs to use it. Not available yet.
+    /// What another process imports it by (``cuMemPoolExportPointer``).
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If its memory is not of an IPC-enabled resource.
+    /// CUDAError
+    ///     What the driver answers.
     #[getter]
-    fn ipc_descriptor(&self) -> PyResult<Py<PyAny>> {
-        Err(PyRuntimeError::new_err("this memory is of this process alone"))
+    fn ipc_descriptor(&self, py: Python<'_>) -> PyResult<BufferDescriptor> {
+        let memory = self.enter()?;
+        run(py, || memory.buffer().ipc_descriptor()).map(BufferDescriptor)
     }
 
     /// Gives the memory back, in the stream's order.
@@ -364,7 +414,7 @@ impl Buffer {
     /// Whether it is another process's memory.
     #[getter]
     fn is_mapped(&self) -> bool {
-        false
+        self.slot.enter().is_some_and(|memory| memory.buffer().is_mapped())
     }
 
     /// The resource that it comes from; ``None`` for memory that was there already.
@@ -413,11 +463,39 @@ impl Buffer {
     }
 }
 
-/// Makes `_finalize` the class's finalizer. It is set afterwards, since only that fills the slot.
-pub fn install_finalizer(py: Python<'_>) -> PyResult<()> {
+raw!(static CLOSE = |call| {
+    let mut arguments = call.by_position()?;
+    let stream = arguments.next().filter(|stream| !stream.is_none());
+    let buffer = call.receiver::<Buffer>().filter(|_buffer| arguments.len() == 0)?;
+    Some(nothing(call, buffer.get().close(call.py, stream.as_deref())))
+});
+
+raw!(static COPY_FROM = |call| {
+    let ([source, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    Some(nothing(call, Buffer::copy_from(&buffer, call.py, &source, &stream, None)))
+});
+
+raw!(static COPY_TO = |call| {
+    let ([target, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    let target = Some(&*target).filter(|target| !target.is_none());
+    Some(Buffer::copy_to(&buffer, call.py, target, &stream, None).map(Bound::into_ptr))
+});
+
+raw!(static FILL = |call| {
+    let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    Some(nothing(call, Buffer::fill(&buffer, call.py, &value, &stream)))
+});
+
+/// What the class has beside what PyO3 made: its finalizer, which is set afterwards, since only that fills the slot, and
+/// the methods that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<Buffer>();
     class.setattr("__del__", class.getattr("_finalize")?)?;
-    class.delattr("_finalize")
+    class.delattr("_finalize")?;
+    CLOSE.replace_method(&class, "close")?;
+    COPY_FROM.replace_method(&class, "copy_from")?;
+    COPY_TO.replace_method(&class, "copy_to")?;
+    FILL.replace_method(&class, "fill")
 }
 
 fn no_copy_options(options: Option<&Bound<'_, PyAny>>) -> PyResult<()> {

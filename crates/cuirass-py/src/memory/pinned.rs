@@ -3,6 +3,7 @@
 use crate::device;
 use crate::error::run;
 use crate::memory::buffer::Buffer;
+use crate::memory::ipc;
 use crate::memory::pool::MemPool;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
 use crate::options;
@@ -12,7 +13,7 @@ use cuirass::memory::{
     LegacyPinnedMemoryResource as Pinned, MemoryPool, PinnedMemoryResource as PinnedPool, PinnedMemoryResourceOptions,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 /// Page-locked host memory of a pool, allocated and freed in the order of a stream.
 ///
@@ -35,8 +36,13 @@ pub struct PinnedMemoryResource {
 #[pymethods]
 impl PinnedMemoryResource {
     #[new]
-    #[pyo3(signature = (options=None))]
-    fn new(py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<PyClassInitializer<PinnedMemoryResource>> {
+    #[classmethod]
+    #[pyo3(signature = (options=None), text_signature = "(options=None)")]
+    fn new(
+        cls: &Bound<'_, PyType>,
+        py: Python<'_>,
+        options: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<PinnedMemoryResource>> {
         crate::sim::prepare(py)?;
         let pool = match options::instance(options, "PinnedMemoryResourceOptions")? {
             None => run(py, PinnedPool::current)?,
@@ -46,6 +52,9 @@ impl PinnedMemoryResource {
                     ipc_enabled: options::flag(&options, "ipc_enabled")?,
                     numa_id: options.getattr("numa_id")?.extract()?,
                 };
+                if options.ipc_enabled {
+                    ipc::send(cls)?;
+                }
                 run(py, || PinnedPool::create(&options))?
             }
         };
@@ -75,6 +84,35 @@ impl PinnedMemoryResource {
     #[getter]
     fn is_host_accessible(&self) -> bool {
         true
+    }
+
+    /// Another process's pool (``cuMemPoolImportFromShareableHandle``). It allocates nothing; what it is for is
+    /// ``Buffer.from_ipc_descriptor()``.
+    ///
+    /// Parameters
+    /// ----------
+    /// alloc_handle : IPCAllocationHandle or int
+    ///     What it is imported by; a file descriptor stays the caller's.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the handle is closed.
+    /// OSError
+    ///     If the file descriptor is not open.
+    /// CUDAError
+    ///     What the driver answers.
+    #[classmethod]
+    #[pyo3(signature = (alloc_handle))]
+    fn from_allocation_handle<'py>(
+        cls: &Bound<'py, PyType>,
+        alloc_handle: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PinnedMemoryResource>> {
+        let handle = ipc::handle_argument(alloc_handle)?;
+        let pool = ipc::import(&handle, PinnedPool::from_allocation_handle)?;
+        let numa_id = pool.numa_id();
+        let base = MemPool::imported(MemoryPool::clone(&pool), Some(handle.unbind()));
+        Bound::new(cls.py(), base.add_subclass(PinnedMemoryResource { numa_id }))
     }
 
     fn __repr__(slf: &Bound<'_, PinnedMemoryResource>) -> String {

@@ -4,16 +4,19 @@ use crate::device;
 use crate::error::{ask, close, not_constructed, run};
 use crate::handle;
 use crate::memory::buffer::Buffer;
+use crate::memory::ipc::{self, AllocationHandle};
 use crate::memory::pool_attributes::MemPoolAttributes;
 use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_of, through_override};
 use crate::options;
+use crate::raw::raw;
 use crate::slot::{Closed, Slot};
 use crate::stream;
 use cuirass::MemoryResource as _;
 use cuirass::memory::{DeviceMemoryResource as DevicePool, DeviceMemoryResourceOptions, MemoryPool};
+use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 /// What resources that are a pool of the driver's have in common.
 #[pyclass(frozen, weakref, subclass, extends = MemoryResource, module = "cuirass._cuirass", name = "_MemPool")]
@@ -21,13 +24,28 @@ pub struct MemPool {
     slot: Slot<MemoryPool>,
     raw: u64,
     is_owned: bool,
+    is_ipc_enabled: bool,
+    is_mapped: bool,
+    /// What other processes import it by, once somebody has asked; of a mapped one what it was imported by.
+    pub(super) handle: Mutex<Option<Py<AllocationHandle>>>,
 }
 
 impl MemPool {
     /// What a resource's class is put on.
     pub fn base(pool: MemoryPool) -> PyClassInitializer<MemPool> {
-        let (raw, is_owned) = (pool.as_raw().addr() as u64, pool.is_owned());
-        PyClassInitializer::from(MemoryResource).add_subclass(MemPool { slot: Slot::new(pool), raw, is_owned })
+        MemPool::imported(pool, None)
+    }
+
+    /// The same for a pool that was imported by a handle.
+    pub fn imported(pool: MemoryPool, by: Option<Py<AllocationHandle>>) -> PyClassInitializer<MemPool> {
+        PyClassInitializer::from(MemoryResource).add_subclass(MemPool {
+            raw: pool.as_raw().addr() as u64,
+            is_owned: pool.is_owned(),
+            is_ipc_enabled: pool.is_ipc_enabled(),
+            is_mapped: pool.is_mapped(),
+            slot: Slot::new(pool),
+            handle: Mutex::new(by),
+        })
     }
 
     /// The pool, shared.
@@ -124,6 +142,8 @@ impl MemPool {
     /// CUDAError
     ///     If the pool was destroyed here and the driver refused.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let handle = self.handle.lock().take();
+        drop(handle);
         match self.slot.close() {
             Closed::Taken(pool) => close(py, || pool.close()),
             Closed::InUse | Closed::Before => Ok(()),
@@ -175,22 +195,77 @@ impl MemPool {
         self.is_owned
     }
 
-    /// Whether other processes can use its memory.
+    /// Whether other processes can use its memory, or it is another process's.
     #[getter]
     fn is_ipc_enabled(&self) -> bool {
-        false
+        self.is_ipc_enabled
     }
 
-    /// Whether it is another process's pool.
+    /// Whether it is another process's pool: it allocates nothing, and imports memory.
     #[getter]
     fn is_mapped(&self) -> bool {
-        false
+        self.is_mapped
     }
 
-    /// What names it between processes: ``None`` for a pool of this process alone.
+    /// What names it between processes, as a ``uuid.UUID``: ``None`` for a pool of this process alone, and for a mapped
+    /// one whose UUID nobody has said.
     #[getter]
-    fn uuid(&self) -> Option<Py<PyAny>> {
-        None
+    fn uuid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(pool) = self.slot.enter() else { return Ok(None) };
+        pool.uuid().map(|uuid| ipc::uuid_object(py, uuid)).transpose()
+    }
+
+    /// What another process imports the pool by (``cuMemPoolExportToShareableHandle``). It is the same object each time
+    /// as long as it is open, and is given up with this one. ``multiprocessing`` sends it; by other means its file
+    /// descriptor is sent over a socket.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the pool is not IPC-enabled; of a mapped one, if its handle was closed.
+    /// CUDAError
+    ///     What the driver answers.
+    #[getter]
+    fn allocation_handle<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, AllocationHandle>> {
+        self.shared_handle(py)
+    }
+
+    /// Makes this resource the one that buffers of a UUID are unpickled with.
+    ///
+    /// Parameters
+    /// ----------
+    /// uuid : uuid.UUID
+    ///     What the pool is called in the process whose it is.
+    ///
+    /// Returns
+    /// -------
+    /// DeviceMemoryResource or PinnedMemoryResource
+    ///     The one that was registered first: this one, unless there was another.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the pool is not IPC-enabled.
+    /// ValueError
+    ///     If it is known to be another pool.
+    fn register<'py>(slf: &Bound<'py, MemPool>, uuid: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        ipc::register(slf, uuid)
+    }
+
+    /// The registered resource of a UUID. Registered ones are not kept alive.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If there is none.
+    #[classmethod]
+    fn from_registry<'py>(cls: &Bound<'py, PyType>, uuid: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        ipc::uuid_of(uuid)?;
+        ipc::module(cls.py())?.getattr("_lookup")?.call1((cls, uuid))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, MemPool>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        ipc::reduce(slf)
     }
 }
 
@@ -228,8 +303,10 @@ impl DeviceMemoryResource {
 #[pymethods]
 impl DeviceMemoryResource {
     #[new]
-    #[pyo3(signature = (device_id, options=None))]
+    #[classmethod]
+    #[pyo3(signature = (device_id, options=None), text_signature = "(device_id, options=None)")]
     fn new(
+        cls: &Bound<'_, PyType>,
         py: Python<'_>,
         device_id: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyAny>>,
@@ -242,6 +319,9 @@ impl DeviceMemoryResource {
                     max_size: size_of(&options.getattr("max_size")?)?,
                     ipc_enabled: options::flag(&options, "ipc_enabled")?,
                 };
+                if options.ipc_enabled {
+                    ipc::send(cls)?;
+                }
                 run(py, || DevicePool::create(device, &options))?
             }
         };
@@ -287,14 +367,51 @@ impl DeviceMemoryResource {
         Ok(())
     }
 
-    /// What another process needs to use this pool's memory. Not available yet.
-    #[getter]
-    fn allocation_handle(&self) -> PyResult<Py<PyAny>> {
-        Err(PyRuntimeError::new_err("this pool is of this process alone"))
+    /// Another process's pool (``cuMemPoolImportFromShareableHandle``). It allocates nothing; what it is for is
+    /// ``Buffer.from_ipc_descriptor()``.
+    ///
+    /// Parameters
+    /// ----------
+    /// device_id : int or Device
+    ///     The device that the pool is on.
+    /// alloc_handle : IPCAllocationHandle or int
+    ///     What it is imported by; a file descriptor stays the caller's.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If the handle is closed.
+    /// OSError
+    ///     If the file descriptor is not open.
+    /// CUDAError
+    ///     What the driver answers.
+    #[classmethod]
+    #[pyo3(signature = (device_id, alloc_handle))]
+    fn from_allocation_handle<'py>(
+        cls: &Bound<'py, PyType>,
+        device_id: &Bound<'py, PyAny>,
+        alloc_handle: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, DeviceMemoryResource>> {
+        let py = cls.py();
+        let (device, handle) = (device::argument(py, device_id, "device_id")?, ipc::handle_argument(alloc_handle)?);
+        let pool = ipc::import(&handle, |handle| DevicePool::from_allocation_handle(device, handle))?;
+        let base = MemPool::imported(MemoryPool::clone(&pool), Some(handle.unbind()));
+        Bound::new(py, base.add_subclass(DeviceMemoryResource { device }))
     }
 
     fn __repr__(slf: &Bound<'_, DeviceMemoryResource>) -> String {
         let device = slf.get().device.ordinal();
         slf.as_super().get().shown("DeviceMemoryResource", format_args!(" device={device}"))
     }
+}
+
+raw!(static ALLOCATE = |call| {
+    let ([size, stream], pool) = (call.one_and_stream()?, call.receiver::<MemPool>()?);
+    let made = MemPool::allocate(&pool, call.py, &size, &stream);
+    Some(made.and_then(|buffer| Ok(Bound::new(call.py, buffer)?.into_ptr())))
+});
+
+/// Puts the methods in that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    ALLOCATE.replace_method(&py.get_type::<MemPool>(), "allocate")
 }

@@ -13,7 +13,7 @@ use crate::view::dlpack;
 use cuirass::ErrorKind;
 use cuirass::memory::{LegacyPinnedMemoryResource as Pinned, PointerInfo, pointer_info};
 use cuirass_fault::Failure;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -32,6 +32,17 @@ impl Memory {
     pub(super) fn buffer(&self) -> &cuirass::Buffer {
         match self {
             Memory::Ours(buffer) | Memory::Owners(buffer, _) | Memory::Users(buffer, _) => buffer,
+        }
+    }
+}
+
+impl Memory {
+    /// The buffer, where it gives the memory back itself.
+    #[inline]
+    pub fn ours(&self) -> Option<&cuirass::Buffer> {
+        match self {
+            Memory::Ours(buffer) => Some(buffer),
+            Memory::Owners(..) | Memory::Users(..) => None,
         }
     }
 }
@@ -115,6 +126,42 @@ impl Buffer {
         Ok(Buffer::of_user(resource, address, bytes, stream))
     }
 
+    /// Another buffer in the place of this one, which is closed; this one where it will do, and where `make` fails and
+    /// gives its memory back.
+    pub fn replaced<'py>(
+        &self,
+        slf: &Bound<'py, Buffer>,
+        will_do: impl FnOnce(&cuirass::Buffer) -> bool,
+        make: impl FnOnce(cuirass::Buffer) -> Result<cuirass::Buffer, Box<(Option<cuirass::Buffer>, PyErr)>>,
+    ) -> PyResult<Bound<'py, Buffer>> {
+        let Some(memory) = self.slot.take() else {
+            let message = "the buffer is in use: no view of it and no other thread may use it meanwhile";
+            return Err(if self.slot.is_closed() { closed("buffer") } else { PyRuntimeError::new_err(message) });
+        };
+        let buffer = match memory {
+            Memory::Ours(buffer) if !will_do(&buffer) => buffer,
+            memory => {
+                let ours = matches!(memory, Memory::Ours(_));
+                self.slot.put_back(memory);
+                let message = "the buffer's memory is another library's or a user's resource's: it cannot grow";
+                return if ours { Ok(slf.clone()) } else { Err(PyValueError::new_err(message)) };
+            }
+        };
+        match make(buffer) {
+            Ok(made) => {
+                let resource = self.resource.as_ref().map(|resource| resource.clone_ref(slf.py()));
+                Bound::new(slf.py(), Buffer::new_of(Memory::Ours(made), resource))
+            }
+            Err(failed) => {
+                let (same, error) = *failed;
+                if let Some(same) = same {
+                    self.slot.put_back(Memory::Ours(same));
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// The address, for a launch: whoever closes the buffer while a kernel is being launched on it orders the two.
     #[inline]
     pub fn address(&self) -> PyResult<&u64> {
@@ -141,7 +188,7 @@ impl Buffer {
     }
 
     #[inline]
-    pub(super) fn enter(&self) -> PyResult<Use<'_, Memory>> {
+    pub fn enter(&self) -> PyResult<Use<'_, Memory>> {
         self.slot.enter().ok_or_else(|| closed("buffer"))
     }
 

@@ -249,6 +249,7 @@ impl State {
     /// # Errors
     /// What capture refuses; `INVALID_HANDLE`.
     pub fn wait_event(&mut self, at: &At, handle: Handle, flags: u32) -> Answer {
+        self.refresh_event(handle)?;
         let standing = event_standing(&self.events.get(handle, INVALID_HANDLE)?.standing);
         let external = flags & CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0 != 0;
         let mine = self.good_capture(at)?;

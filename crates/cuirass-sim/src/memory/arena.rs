@@ -36,6 +36,23 @@ impl Ranges {
         Some(at)
     }
 
+    /// Takes this very range, if it is free.
+    pub fn take_at(&mut self, at: u64, len: u64) -> Option<u64> {
+        let (start, free) = self.free.range(..=at).next_back().map(|(start, free)| (*start, *free))?;
+        let end = at.checked_add(len)?;
+        if end > start + free {
+            return None;
+        }
+        self.free.remove(&start);
+        if at > start {
+            self.free.insert(start, at - start);
+        }
+        if end < start + free {
+            self.free.insert(end, start + free - end);
+        }
+        Some(at)
+    }
+
     /// Gives a range back.
     pub fn give(&mut self, start: u64, len: u64) {
         let (mut start, mut len) = (start, len);
@@ -108,6 +125,11 @@ impl Arena {
         self.ranges.take(len, align)
     }
 
+    /// Takes this very range of addresses, if it is free.
+    pub fn take_at(&mut self, at: u64, len: u64) -> Option<u64> {
+        self.ranges.take_at(at, len)
+    }
+
     /// Gives a range back, with its memory where it covers whole pages.
     pub fn give(&mut self, start: u64, len: u64) {
         self.discard(start, len);
@@ -160,6 +182,12 @@ mod tests {
         let c = ranges.take(1 << 19, 4096).unwrap();
         assert_eq!((a, b, c), (4096, 4608, 8192));
         assert_eq!(ranges.take(1 << 20, 1), None);
+        let end = 8192 + (1 << 19);
+        assert_eq!(ranges.take_at(end - 1, 2), None);
+        assert_eq!(ranges.take_at(end + 512, 512), Some(end + 512));
+        assert_eq!(ranges.take_at(end + 1000, 512), None);
+        assert_eq!(ranges.take_at(end, 512), Some(end));
+        ranges.give(end, 1024);
         ranges.give(b, 512);
         ranges.give(a, 100);
         ranges.give(c, 1 << 19);

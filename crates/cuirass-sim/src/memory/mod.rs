@@ -27,6 +27,7 @@ use cuirass_sys::cuda::CUgraphInstantiate_flags;
 use live::{LIVE, Live};
 use pool::PoolKey;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 /// What every address and every size counted against a device is a multiple of.
 pub const GRAIN: u64 = 512;
@@ -90,12 +91,29 @@ pub struct Allocation {
     pub sync_memops: bool,
 }
 
+/// How an allocation came to this process.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    by: Place,
+    /// The process that it was imported from.
+    from: Option<u32>,
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.from {
+            Some(process) => write!(f, "imported from process {process} by {}", self.by),
+            None => write!(f, "made by {}", self.by),
+        }
+    }
+}
+
 /// What is remembered of an allocation that was freed.
 #[derive(Clone, Copy, Debug)]
 struct Grave {
     start: u64,
     len: u64,
-    made: Place,
+    made: Made,
     freed: Place,
 }
 
@@ -118,8 +136,10 @@ pub struct Memory {
     pub peers: BTreeMap<(Handle, usize), Handle>,
     /// The most that graphs' memory has been on each device: in use, and held.
     graph_marks: Vec<[u64; 2]>,
-    /// How many allocations there are: plain, pooled, pinned.
-    counts: [u64; 3],
+    /// What other processes have shared with this one.
+    pub imports: ipc::Imports,
+    /// How many allocations there are: plain, pooled, pinned, and imports.
+    counts: [u64; 4],
 }
 
 impl Memory {
@@ -136,15 +156,22 @@ impl Memory {
             pools: pool::Pools::new(config.devices),
             peers: BTreeMap::new(),
             graph_marks: vec![[0; 2]; config.devices],
-            counts: [0; 3],
+            imports: ipc::Imports::new(),
+            counts: [0; 4],
         }
     }
 
     /// What is alive, by kind.
     pub fn census(&self) -> Vec<(&'static str, u64)> {
-        let [plain, pooled, pinned] = self.counts;
+        let [plain, pooled, pinned, imported] = self.counts;
         let pools = self.pools.created().count() as u64;
-        let mut rows = vec![("memory", plain), ("pooled_memory", pooled), ("pinned_memory", pinned), ("pool", pools)];
+        let mut rows = vec![
+            (KINDS[0], plain),
+            (KINDS[1], pooled),
+            (KINDS[2], pinned),
+            (KINDS[IMPORTED], imported),
+            ("pool", pools),
+        ];
         rows.extend(self.virtuals.census());
         rows
     }
@@ -152,7 +179,9 @@ impl Memory {
     /// Names everything that is alive: kind, handle or address, context.
     pub fn objects(&self, line: &mut impl FnMut(&str, Handle, Handle)) {
         for allocation in self.book.values() {
-            if let Some(kind) = kind(allocation.origin) {
+            let Some(kind) = kind(allocation.origin) else { continue };
+            // What was imported twice must be freed twice.
+            for _ in 0..self.imports.count(allocation.start).max(1) {
                 line(KINDS[kind], Handle(allocation.start), allocation.context);
             }
         }
@@ -214,8 +243,8 @@ impl Memory {
         if self.graves.len() == REMEMBERED {
             self.graves.pop_front();
         }
-        let freed = thread::place();
-        self.graves.push_back(Grave { start, len: allocation.len, made: allocation.made, freed });
+        let (made, freed) = (self.made(&allocation), thread::place());
+        self.graves.push_back(Grave { start, len: allocation.len, made, freed });
         Some(allocation)
     }
 
@@ -245,19 +274,23 @@ impl Memory {
         self.next
     }
 
+    fn made(&self, allocation: &Allocation) -> Made {
+        Made { by: allocation.made, from: self.imports.process(allocation.start) }
+    }
+
     /// What is known about an address that a report is about.
     pub fn about(&self, address: u64) -> String {
         if let Some(allocation) = self.find(address) {
-            let Allocation { start, len, made, .. } = allocation;
+            let (Allocation { start, len, .. }, made) = (allocation, self.made(allocation));
             return format!(
-                "{address:#x} is byte {} of the allocation of {len} bytes at {start:#x} made by {made}",
+                "{address:#x} is byte {} of the allocation of {len} bytes at {start:#x} {made}",
                 address - start
             );
         }
         let holds = |grave: &&Grave| address.wrapping_sub(grave.start) < grave.len.max(1);
         if let Some(Grave { start, len, made, freed }) = self.graves.iter().rev().find(holds) {
             return format!(
-                "{address:#x} is in the allocation of {len} bytes at {start:#x} made by {made}, which was freed by {freed}"
+                "{address:#x} is in the allocation of {len} bytes at {start:#x} {made}, which was freed by {freed}"
             );
         }
         let below = self
@@ -269,10 +302,8 @@ impl Memory {
         let near = below.into_iter().chain(above).min_by_key(|(distance, ..)| *distance);
         match near {
             Some((distance, near, side)) if distance < 1 << 30 => {
-                let Allocation { start, len, made, .. } = near;
-                format!(
-                    "{address:#x} is {distance} bytes {side} of the allocation of {len} bytes at {start:#x} made by {made}"
-                )
+                let (Allocation { start, len, .. }, made) = (near, self.made(near));
+                format!("{address:#x} is {distance} bytes {side} of the allocation of {len} bytes at {start:#x} {made}")
             }
             _ if address < 1 << 16 => format!("{address:#x} is a null pointer, or an offset from one"),
             _ => format!("{address:#x} is near no memory that this driver knows"),
@@ -306,14 +337,17 @@ impl Memory {
 fn kind(origin: Origin) -> Option<usize> {
     match origin {
         Origin::Plain | Origin::Managed(_) => Some(0),
-        Origin::Pool(_) | Origin::Imported(_) => Some(1),
+        Origin::Pool(_) => Some(1),
         Origin::Pinned(_) => Some(2),
+        Origin::Imported(_) => Some(IMPORTED),
         // Graphs and modules hold theirs; registered memory is the program's own.
         Origin::Graph { .. } | Origin::Virtual | Origin::Registered(_) | Origin::Variable | Origin::Heap => None,
     }
 }
 
-const KINDS: [&str; 3] = ["memory", "pooled_memory", "pinned_memory"];
+const KINDS: [&str; 4] = ["memory", "pooled_memory", "pinned_memory", "imported_memory"];
+/// The place of imports among them.
+const IMPORTED: usize = 3;
 
 impl State {
     /// A device's arena.
@@ -390,15 +424,13 @@ impl State {
 
     /// Frees what [`State::allocate`] or [`State::allocate_shared`] made; no work uses it any more.
     pub fn release(&mut self, start: u64) {
+        if self.memory.imports.count(start) > 0 {
+            return ipc::release(self, start);
+        }
         let Some(allocation) = self.memory.strike(start) else { return };
         LIVE.remove(start, allocation.id);
         match (allocation.origin, allocation.device) {
             (Origin::Registered(_), _) => {}
-            (Origin::Imported(_), Some(device)) => {
-                if let Ok(arena) = self.arena(device) {
-                    arena.give(start, allocation.span + GRAIN);
-                }
-            }
             (Origin::Pinned(_) | Origin::Managed(_), _) | (_, None) => {
                 if let Ok(arena) = self.memory.shared() {
                     arena.give(start, allocation.span);
@@ -428,6 +460,7 @@ pub fn context_ended(state: &mut State, context: Handle) {
     for start in ours {
         match state.memory.at(start).map(|memory| memory.origin) {
             Some(Origin::Pool(key)) => pool::ended(state, key, start),
+            Some(Origin::Imported(_)) => ipc::ended(state, start),
             _ => state.release(start),
         }
     }

@@ -5,10 +5,10 @@
 
 use super::arena::Arena;
 use super::live::{LIVE, Live};
-use super::{Allocation, Memory, Origin};
+use super::{Allocation, Memory, Origin, ipc};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::{Handle, Kind, Table};
-use crate::host::SharedMemory;
+use crate::host::{Purpose, SharedMemory};
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::{report, thread};
@@ -18,6 +18,7 @@ use cuirass_sys::cuda::{
 };
 use std::collections::BTreeMap;
 use std::ffi::c_ulonglong;
+use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 /// Every size and address here is a multiple of it.
@@ -138,7 +139,7 @@ pub fn cuMemAddressReserve(
     out: Out<CUdeviceptr>,
     size: usize,
     alignment: usize,
-    _wish: CUdeviceptr,
+    wish: CUdeviceptr,
     flags: c_ulonglong,
 ) -> Answer {
     out.check()?;
@@ -148,7 +149,10 @@ pub fn cuMemAddressReserve(
         return Err(INVALID_VALUE);
     }
     let mut state = state::lock()?;
-    let start = state.memory.virtuals.addresses()?.take(size, alignment.max(PAGE)).ok_or(OUT_OF_MEMORY)?;
+    let alignment = alignment.max(PAGE);
+    let addresses = state.memory.virtuals.addresses()?;
+    let wished = if wish != 0 && wish.is_multiple_of(alignment) { addresses.take_at(wish, size) } else { None };
+    let start = wished.or_else(|| addresses.take(size, alignment)).ok_or(OUT_OF_MEMORY)?;
     state.memory.virtuals.reserved.insert(start, size);
     out.write(start)
 }
@@ -211,7 +215,7 @@ pub fn cuMemCreate(
     if state.memory.used(device).checked_add(len).is_none_or(|used| used > total) {
         return Err(OUT_OF_MEMORY);
     }
-    let memory = SharedMemory::create(size).ok_or(OUT_OF_MEMORY)?;
+    let memory = SharedMemory::create(size, Purpose::Physical).ok_or(OUT_OF_MEMORY)?;
     state.memory.used[device] += len;
     let block = Arc::new(Block { device, len, shareable, memory });
     out.write(state.memory.virtuals.physical.insert(Physical { block, references: 1 })?.0)
@@ -394,7 +398,9 @@ pub fn cuMemExportToShareableHandle(
     if flags != 0 || kind.0 != DESCRIPTOR || block.shareable & DESCRIPTOR == 0 {
         return Err(INVALID_VALUE);
     }
-    out.out::<i32>().write(block.memory.share().ok_or(OUT_OF_MEMORY)?)
+    let out = out.out::<i32>();
+    out.check()?;
+    out.write(block.memory.share().ok_or(OUT_OF_MEMORY)?.into_raw_fd())
 }
 
 pub fn cuMemImportFromShareableHandle(
@@ -412,7 +418,8 @@ pub fn cuMemImportFromShareableHandle(
         Err(_) => 0,
     };
     let descriptor = i32::try_from(shared.address()).or(Err(INVALID_VALUE))?;
-    let memory = SharedMemory::adopt(descriptor).ok_or(INVALID_VALUE)?;
+    let memory =
+        SharedMemory::adopt(descriptor, Purpose::Physical).map_err(|error| ipc::status(&error, INVALID_VALUE))?;
     let len = memory.len() as u64;
     if len == 0 || !len.is_multiple_of(PAGE) {
         return Err(INVALID_VALUE);

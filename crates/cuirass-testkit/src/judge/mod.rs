@@ -364,7 +364,7 @@ impl<'a> Judge<'a> {
             // Its start was answered with an error: nobody can know it.
             Life::Orphan => true,
             _ if shutting_down => true,
-            Life::Alive if handle.0 != "primary_context" => {
+            Life::Alive if handle.0 != "primary_context" && entry.strays < entry.count => {
                 texts.contains(&ledger::name_in_messages(*handle)) && GAVE_UP.iter().any(|words| texts.contains(words))
             }
             _ => texts.contains(&ledger::name_in_messages(*handle)) || entry.strays > 0,

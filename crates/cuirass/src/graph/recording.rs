@@ -16,6 +16,7 @@ use cuirass_call::status;
 use cuirass_call::sys::cuda::{CUevent, CUgraph, CUgraphNode};
 use cuirass_fault::lock::Mutex;
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,59 +37,79 @@ pub(crate) enum Attachment {
 /// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
 /// share it; with the last of them it is let go.
 #[derive(Default)]
-pub(crate) struct Attachments(Mutex<Vec<Attachment>>);
+pub(crate) struct Attachments(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    all: Vec<Attachment>,
+    /// The addresses of a few kernels and memories that are in the list, and so are theirs alone: most launches of a
+    /// graph refer to what the ones before it did.
+    recent: [usize; 8],
+    /// Where the next of them goes.
+    next: usize,
+}
+
+impl List {
+    /// Whether it is none of the last few; from now on it is.
+    #[inline]
+    fn is_new(&mut self, address: usize) -> bool {
+        if self.recent.contains(&address) {
+            return false;
+        }
+        if let Some(place) = self.recent.get_mut(self.next % 8) {
+            *place = address;
+        }
+        self.next += 1;
+        true
+    }
+
+    #[inline]
+    fn add_held(&mut self, held: &Arc<Held>) {
+        if self.is_new(Arc::as_ptr(held).addr()) {
+            self.all.push(Attachment::Memory(Arc::clone(held)));
+        }
+    }
+}
 
 impl Attachments {
     pub(crate) fn add(&self, attachment: Attachment) {
-        self.0.lock().push(attachment);
+        self.0.lock().all.push(attachment);
     }
 
-    /// What a launch refers to.
-    pub(crate) fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
-        let raw = kernel.as_raw();
-        let mut all = self.0.lock();
-        if !is_recent(&all, |known| matches!(known, Attachment::Kernel(known) if known.as_raw() == raw)) {
-            all.push(Attachment::Kernel(kernel.clone()));
+    /// What a launch refers to. Returns the addresses of the last few things that launches referred to.
+    fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; 8] {
+        let mut list = self.0.lock();
+        if list.is_new(kernel.as_raw().addr()) {
+            list.all.push(Attachment::Kernel(kernel.clone()));
         }
         for buffer in buffers {
-            add_held(&mut all, buffer.held());
+            list.add_held(buffer.held());
         }
+        list.recent
     }
 
     /// Shares of the memory of buffers.
     pub(crate) fn add_memory<'a>(&self, buffers: impl Iterator<Item = &'a Buffer>) {
-        let mut all = self.0.lock();
+        let mut list = self.0.lock();
         for buffer in buffers {
-            add_held(&mut all, buffer.held());
+            list.add_held(buffer.held());
         }
     }
 
     /// Whether there is nothing to let go of.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
+        self.0.lock().all.iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
     }
 
     /// The bodies of a conditional node, where they are known.
     pub(crate) fn bodies_of(&self, node: CUgraphNode) -> Vec<CUgraph> {
-        let all = self.0.lock();
-        let found = all.iter().find_map(|attachment| match attachment {
+        let list = self.0.lock();
+        let found = list.all.iter().find_map(|attachment| match attachment {
             Attachment::Bodies(known, bodies) if known.0 == node => Some(bodies),
             _ => None,
         });
         found.map(|bodies| bodies.iter().map(|body| body.0).collect()).unwrap_or_default()
     }
-}
-
-fn add_held(all: &mut Vec<Attachment>, held: &Arc<Held>) {
-    if !is_recent(all, |known| matches!(known, Attachment::Memory(known) if Arc::ptr_eq(known, held))) {
-        all.push(Attachment::Memory(Arc::clone(held)));
-    }
-}
-
-/// Whether one of the last few is this one: it is held already.
-fn is_recent(all: &[Attachment], is_it: impl Fn(&Attachment) -> bool) -> bool {
-    const RECENT: usize = 8;
-    all.iter().rev().take(RECENT).any(is_it)
 }
 
 /// How a capture ended.
@@ -169,6 +190,52 @@ fn find(stream: &Stream) -> Option<Arc<Recording>> {
     REGISTER.lock().streams.get(&key(stream)).cloned()
 }
 
+/// Counts the changes of the register.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// What a thread knows of the capture that it launched into last. It is true as long as the register has not changed:
+/// the capture goes on, and holds these things.
+#[derive(Clone, Copy)]
+struct Known {
+    generation: u64,
+    key: Key,
+    recent: [usize; 8],
+}
+
+thread_local! {
+    // No destructor: it is read while a thread ends.
+    static KNOWN: Cell<Known> = const { Cell::new(Known { generation: 0, key: (0, 0), recent: [0; 8] }) };
+}
+
+/// Attaches what a launch refers to to the capture that the stream takes part in, if it does. Launches that refer to
+/// what the one before them did take no lock.
+pub(crate) fn attach_launch<'a>(stream: &Stream, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer> + Clone) {
+    let (key, generation) = (key(stream), GENERATION.load(Ordering::Acquire));
+    let known = KNOWN.get();
+    let is_known = known.generation == generation
+        && known.key == key
+        && known.recent.contains(&kernel.as_raw().addr())
+        && buffers.clone().all(|buffer| known.recent.contains(&Arc::as_ptr(buffer.held()).addr()));
+    if !is_known {
+        attach_new(key, kernel, buffers);
+    }
+}
+
+fn attach_new<'a>(key: Key, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
+    let register = REGISTER.lock();
+    if let Some(recording) = register.streams.get(&key) {
+        let recent = recording.attachments.add_launch(kernel, buffers);
+        // It changes under the lock alone.
+        KNOWN.set(Known { generation: GENERATION.load(Ordering::Relaxed), key, recent });
+    }
+}
+
+/// Attaches something to the capture that a stream takes part in; false where no graph builder captures it. The
+/// register is locked meanwhile: `add` lets go of nothing, and neither does dropping it.
+pub(crate) fn attach(stream: &Stream, add: impl FnOnce(&Attachments)) -> bool {
+    any() && REGISTER.lock().streams.get(&key(stream)).map(|recording| add(&recording.attachments)).is_some()
+}
+
 /// An event was recorded on a stream: whoever waits for it joins the stream's capture.
 #[inline]
 pub(crate) fn recorded(event: &Event, stream: &Stream) {
@@ -221,7 +288,13 @@ pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
 /// Whether a stream takes part in a capture that a graph builder began. Costs one load while there is none.
 #[inline]
 pub fn is_captured(stream: &Stream) -> bool {
-    of(stream).is_some()
+    any() && is_captured_now(stream)
+}
+
+fn is_captured_now(stream: &Stream) -> bool {
+    let (key, known) = (key(stream), KNOWN.get());
+    (known.key == key && known.generation == GENERATION.load(Ordering::Acquire))
+        || REGISTER.lock().streams.contains_key(&key)
 }
 
 /// Keeps something alive as long as the graph that a stream is being captured into; false where no graph builder
@@ -233,7 +306,7 @@ pub fn keep(stream: &Stream, object: Arc<dyn Any + Send + Sync>) -> bool {
 /// Keeps a buffer's memory as [`keep`] does: for work that was given its address alone. Captured launches, copies and
 /// fills that are given the buffer do so by themselves.
 pub fn keep_memory(stream: &Stream, buffer: &Buffer) -> bool {
-    of(stream).map(|recording| recording.attachments.add_memory(std::iter::once(buffer))).is_some()
+    attach(stream, |attachments| attachments.add_memory(std::iter::once(buffer)))
 }
 
 impl Recording {
@@ -343,6 +416,7 @@ impl Recording {
         register.streams.retain(|_, other| !mine(other));
         register.events.retain(|_, other| !mine(other));
         COUNT.store(register.streams.len(), Ordering::Release);
+        GENERATION.fetch_add(1, Ordering::Release);
         streams
     }
 
@@ -370,6 +444,7 @@ fn register(stream: &Stream, recording: &Arc<Recording>) -> bool {
         let mut register = REGISTER.lock();
         let before = register.streams.insert(key(stream), recording.clone());
         COUNT.store(register.streams.len(), Ordering::Release);
+        GENERATION.fetch_add(1, Ordering::Release);
         before
     };
     !before.is_some_and(|before| Arc::ptr_eq(&before, recording))

@@ -4,7 +4,9 @@ use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
 use crate::memory::held::Held;
+use crate::memory::ipc::{IpcBufferDescriptor, imports};
 use crate::memory::pool::MemoryPool;
+use crate::memory::r#virtual::{self, Reservation, Reservations, VirtualMemoryResource};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::builder;
@@ -55,6 +57,12 @@ pub(crate) struct Range {
     bytes: usize,
 }
 
+impl Range {
+    pub(crate) fn address(self) -> u64 {
+        self.address
+    }
+}
+
 pub(crate) struct Origin {
     source: Source,
     /// What orders the release. A lock, since it can be replaced.
@@ -67,17 +75,31 @@ pub(crate) struct Origin {
 
 enum Source {
     Pool(MemoryPool),
+    /// Another process's.
+    Imported(Box<Imported>),
     /// `cuMemAlloc`.
     Synchronous(Context),
     /// `cuMemAllocHost`.
     Pinned(Context),
     Resource(Arc<dyn MemoryResource>),
+    /// Mapped to reserved addresses.
+    Virtual(Box<VirtualMemory>),
     /// Allocated by a graph, to which it belongs.
     Graph(Context),
     /// Not ours to free; what keeps it alive is kept.
     Borrowed {
         _owner: Option<Arc<dyn Any + Send + Sync>>,
     },
+}
+
+struct VirtualMemory {
+    reservations: Reservations,
+    resource: VirtualMemoryResource,
+}
+
+struct Imported {
+    pool: MemoryPool,
+    descriptor: IpcBufferDescriptor,
 }
 
 impl Kind for Memory {
@@ -93,6 +115,9 @@ impl Kind for Memory {
         let stream = origin.release_stream.into_inner();
         match origin.source {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
+            Source::Imported(imported) => {
+                imports::release(range, imported.pool, stream.unwrap_or_else(Stream::legacy_default))
+            }
             Source::Synchronous(_context) if range.address == 0 => Ok(()),
             // Measured: no context has to be current.
             Source::Synchronous(context) => {
@@ -110,6 +135,7 @@ impl Kind for Memory {
                 let stream = stream.unwrap_or_else(Stream::legacy_default);
                 resource.deallocate(range.address, range.bytes, &stream).map_err(Failure::from)
             }
+            Source::Virtual(memory) => r#virtual::release(memory.reservations, memory.resource.into_context(), stream),
             Source::Borrowed { .. } | Source::Graph(_) => Ok(()),
         }
     }
@@ -133,7 +159,7 @@ fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -
     }
 }
 
-fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
+pub(super) fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
     free_in_pool(range, resource, stream).map_err(|failure| not_freed(resource, stream, failure))
 }
 
@@ -210,9 +236,57 @@ impl Buffer {
         Buffer::new(address, bytes, Source::Pool(resource), Some(stream))
     }
 
+    /// Another process's memory, of which this is a share.
+    pub(super) fn imported(address: u64, pool: MemoryPool, descriptor: IpcBufferDescriptor, stream: Stream) -> Buffer {
+        let bytes = descriptor.size();
+        Buffer::new(address, bytes, Source::Imported(Box::new(Imported { pool, descriptor })), Some(stream))
+    }
+
+    /// What another process's memory was imported by.
+    pub(super) fn imported_by(&self) -> Option<&IpcBufferDescriptor> {
+        match &self.0.parent().source {
+            Source::Imported(imported) => Some(&imported.descriptor),
+            _ => None,
+        }
+    }
+
+    /// Whether it is another process's memory.
+    pub fn is_mapped(&self) -> bool {
+        self.imported_by().is_some()
+    }
+
     /// Memory that belongs to a graph: only an explicit close gives it back.
     pub(crate) fn of_graph(address: u64, bytes: usize, context: Context, stream: Stream) -> Buffer {
         Buffer::new(address, bytes, Source::Graph(context), Some(stream))
+    }
+
+    /// Memory that is mapped to reserved addresses.
+    pub(super) fn of_reservations(
+        reservations: Reservations,
+        resource: &VirtualMemoryResource,
+        stream: Option<Stream>,
+    ) -> Buffer {
+        let address = reservations.first().map_or(0, Reservation::address);
+        let bytes = reservations.iter().map(Reservation::len).sum();
+        let memory = VirtualMemory { reservations, resource: resource.clone() };
+        Buffer::new(address, bytes, Source::Virtual(Box::new(memory)), stream)
+    }
+
+    pub(super) fn reservations(&self) -> Option<&[Reservation]> {
+        match &self.0.parent().source {
+            Source::Virtual(memory) => Some(&memory.reservations),
+            _ => None,
+        }
+    }
+
+    /// The same with one more reservation, right behind its memory.
+    pub(super) fn grown_by(self, more: Reservation) -> Buffer {
+        let (mut range, mut origin) = self.0.into_raw();
+        range.bytes += more.len();
+        if let Source::Virtual(memory) = &mut origin.source {
+            memory.reservations.push(more);
+        }
+        Buffer(Owned::new(range, origin))
     }
 
     /// A share of its memory, for graphs that refer to it.
@@ -327,6 +401,14 @@ impl Buffer {
                 self.replace_release_stream(resource.bound(stream)?);
                 Ok(())
             }
+            Source::Virtual(memory) if self.deallocation_stream().is_some() => {
+                self.replace_release_stream(memory.resource.bound(stream)?);
+                Ok(())
+            }
+            Source::Imported(imported) => {
+                self.replace_release_stream(imported.pool.bound(stream)?);
+                Ok(())
+            }
             Source::Resource(_) | Source::Graph(_) => {
                 self.replace_release_stream(stream.clone());
                 Ok(())
@@ -339,6 +421,7 @@ impl Buffer {
     pub fn pool(&self) -> Option<MemoryPool> {
         match &self.0.parent().source {
             Source::Pool(resource) => Some(resource.clone()),
+            Source::Imported(imported) => Some(imported.pool.clone()),
             _ => None,
         }
     }
@@ -347,6 +430,7 @@ impl Buffer {
     pub fn is_device_accessible(&self) -> bool {
         match &self.0.parent().source {
             Source::Resource(resource) => resource.is_device_accessible(),
+            Source::Virtual(memory) => memory.resource.is_device_accessible(),
             _ => true,
         }
     }
@@ -356,7 +440,9 @@ impl Buffer {
         match &self.0.parent().source {
             Source::Pinned(_) => true,
             Source::Pool(pool) => pool.is_host_accessible(),
+            Source::Imported(imported) => imported.pool.is_host_accessible(),
             Source::Resource(resource) => resource.is_host_accessible(),
+            Source::Virtual(memory) => memory.resource.is_host_accessible(),
             _ => false,
         }
     }
@@ -365,8 +451,10 @@ impl Buffer {
     pub fn device(&self) -> Option<Device> {
         match &self.0.parent().source {
             Source::Pool(resource) => resource.device_inner(),
+            Source::Imported(imported) => imported.pool.device_inner(),
             Source::Synchronous(context) | Source::Graph(context) => Some(context.device()),
             Source::Resource(resource) => resource.device(),
+            Source::Virtual(memory) => memory.resource.device(),
             Source::Pinned(_) | Source::Borrowed { .. } => None,
         }
     }
@@ -391,6 +479,10 @@ impl Buffer {
     /// # Errors
     /// As [`close`](Buffer::close), and [`set_deallocation_stream`](Buffer::set_deallocation_stream).
     pub fn close_on(self, stream: &Stream) -> Result<()> {
+        let is_same = !stream.is_default() && self.release_handle() == stream.as_raw().addr();
+        if is_same {
+            return self.close();
+        }
         let Err(error) = self.set_deallocation_stream(stream) else { return self.close() };
         // It is given back all the same, in the order of the stream that it had.
         match self.0.close() {
@@ -399,7 +491,7 @@ impl Buffer {
         }
     }
 
-    /// Leaves the memory to the caller, who frees it.
+    /// Leaves the memory to the caller, who frees it. Another process's stays mapped as long as this process lives.
     pub fn into_raw(self) -> u64 {
         self.0.into_raw().0.address
     }

@@ -33,6 +33,10 @@ pub struct PinnedMemoryResourceOptions {
 }
 
 impl PinnedMemoryResource {
+    pub(super) fn of(pool: MemoryPool) -> PinnedMemoryResource {
+        PinnedMemoryResource(pool)
+    }
+
     /// The driver's current pool of page-locked memory.
     ///
     /// # Errors

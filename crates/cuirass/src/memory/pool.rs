@@ -5,11 +5,11 @@ use crate::deferred;
 use crate::device::Device;
 use crate::graph::recording;
 use crate::memory::buffer::{Buffer, MemoryResource};
+use crate::memory::ipc::Sharing;
 use crate::memory::location::Location;
 use crate::memory::peer;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
-use cuirass_call::context as context_call;
 use cuirass_call::graph::builder;
 use cuirass_call::memory::pool as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
@@ -36,6 +36,8 @@ struct Pool {
     memory: PooledMemory,
     /// The pool, where it is one of our own; destroyed with the last buffer of it.
     owned: Option<Owned<PoolKind>>,
+    /// Where it is shared between processes.
+    sharing: Option<Sharing>,
 }
 
 /// What a pool's memory is.
@@ -130,6 +132,10 @@ pub struct DeviceMemoryResourceOptions {
 }
 
 impl DeviceMemoryResource {
+    pub(super) fn of(pool: MemoryPool) -> DeviceMemoryResource {
+        DeviceMemoryResource(pool)
+    }
+
     /// A device's current pool, which is its default one unless somebody has set another.
     pub(crate) fn current_of(device: Device) -> Outcome<DeviceMemoryResource> {
         let context = device.primary()?;
@@ -157,7 +163,7 @@ impl DeviceMemoryResource {
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(raw: CUmemoryPool, device: Device) -> Result<DeviceMemoryResource> {
         let context = device.context()?;
-        let pool = Pool { raw: Opaque(raw), context, memory: PooledMemory::Device(device), owned: None };
+        let pool = Pool { raw: Opaque(raw), context, memory: PooledMemory::Device(device), owned: None, sharing: None };
         Ok(DeviceMemoryResource(MemoryPool(Arc::new(pool))))
     }
 
@@ -184,7 +190,7 @@ impl MemoryPool {
                 Ok(())
             }
         })?;
-        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned: None })))
+        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned: None, sharing: None })))
     }
 
     /// `cuMemPoolCreate`: a pool of its own.
@@ -217,13 +223,22 @@ impl MemoryPool {
             ..CUmemPoolProps::default()
         };
         let raw = call::create(&properties)?;
-        Ok(MemoryPool::owned(raw, context, memory))
+        Ok(MemoryPool::owned(raw, context, memory, ipc_enabled.then(Sharing::exported)))
     }
 
     /// A pool that the driver has just made.
-    pub(super) fn owned(raw: CUmemoryPool, context: Context, memory: PooledMemory) -> MemoryPool {
+    pub(super) fn owned(
+        raw: CUmemoryPool,
+        context: Context,
+        memory: PooledMemory,
+        sharing: Option<Sharing>,
+    ) -> MemoryPool {
         let owned = Some(Owned::new(raw, Mutex::new(Vec::new())));
-        MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned }))
+        MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing }))
+    }
+
+    pub(super) fn sharing(&self) -> Option<&Sharing> {
+        self.0.sharing.as_ref()
     }
 
     /// The devices that its end takes access from again.
@@ -302,7 +317,8 @@ impl MemoryPool {
     /// `cuMemAllocFromPoolAsync`: memory of this many bytes, usable in the stream's order, and given back in it.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, and what else the driver answers.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, and what else the driver answers; [`ErrorKind::Type`](crate::ErrorKind::Type) for
+    /// another process's pool.
     #[inline]
     pub fn allocate(&self, bytes: usize, stream: &Stream) -> Result<Buffer> {
         if stream.is_default() {
@@ -326,7 +342,8 @@ impl MemoryPool {
                 call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw())
             }
             result => result,
-        }?;
+        };
+        let address = address.map_err(|failure| self.refuses(failure))?;
         Ok(Buffer::pooled(address, bytes, self.clone(), stream.clone()))
     }
 
@@ -341,21 +358,14 @@ impl MemoryPool {
             context.raw(),
             || call::alloc_from_pool_async(bytes, self.as_raw(), raw),
             |address| call::free_async(address, raw),
-        )?;
+        )
+        .map_err(|failure| self.refuses(failure))?;
         Ok(Buffer::pooled(address, bytes, self.clone(), stream))
     }
 
     /// A stream as it can order a release later: a default stream together with the context whose it is now.
     pub(crate) fn bound(&self, stream: &Stream) -> Outcome<Stream> {
-        if !stream.is_default() || stream.bound_context().is_some() {
-            return Ok(stream.clone());
-        }
-        let current = context_call::ctx_get_current()?;
-        let context = match Context::current_inner()? {
-            Some(context) if !current.is_null() => context,
-            _ => self.context().clone(),
-        };
-        Ok(stream.bound_to(context))
+        stream.bound(self.context())
     }
 
     /// Gives up this share. If no other share and no buffer is left, a pool of its own is destroyed, and the

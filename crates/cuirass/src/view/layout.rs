@@ -389,13 +389,12 @@ pub(super) fn permutation(axes: &[i64], ndim: usize, what: &str) -> Outcome<Dims
         return Err(wrong(format!("the {what} has {} axes for {ndim} dimensions", axes.len())));
     }
     let mut seen = 0_u64;
-    axes.iter()
-        .map(|&axis| {
-            let axis = axis_of(axis, ndim)?;
-            take_once(&mut seen, axis)?;
-            Ok(axis)
-        })
-        .collect()
+    let mut order = Dims::from_elem(0, ndim);
+    for (place, &axis) in order.iter_mut().zip(axes) {
+        *place = axis_of(axis, ndim)?;
+        take_once(&mut seen, *place)?;
+    }
+    Ok(order)
 }
 
 /// Marks an axis, below [`MAX_DIMS`], that may be named once.

@@ -82,9 +82,7 @@ impl StridedLayout {
     /// The strides of another shape of as many elements, at least one.
     fn strides_for(&self, shape: &[i64]) -> Outcome<Dims> {
         // Axes of one element do not matter; what can be merged is, and split again as the shape wants it.
-        let long = |axis: &usize| self.shape()[*axis] > 1;
-        let (extents, steps): (Dims, Dims) =
-            (0..self.ndim()).filter(long).map(|axis| (self.shape()[axis], self.effective_strides()[axis])).unzip();
+        let (extents, steps) = self.long_axes();
         let (extents, steps) = merged(&extents, &steps, mergeable(&extents, &steps))?;
         let mut groups = extents.iter().zip(&steps).rev();
         let mut left = 1;
@@ -114,8 +112,10 @@ impl StridedLayout {
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for what is no permutation of the axes.
     pub fn permuted(&self, axis_order: &[i64]) -> Result<StridedLayout> {
         let order = permutation(axis_order, self.ndim(), "permutation")?;
-        let shape = order.iter().map(|&axis| self.shape()[axis]).collect();
-        let strides = order.iter().map(|&axis| self.effective_strides()[axis]).collect();
+        let (mut shape, mut strides) = (Dims::from_elem(0, order.len()), Dims::from_elem(0, order.len()));
+        for (place, &axis) in order.iter().enumerate() {
+            (shape[place], strides[place]) = (self.shape()[axis], self.effective_strides()[axis]);
+        }
         Ok(self.with(shape, strides)?)
     }
 
@@ -127,9 +127,7 @@ impl StridedLayout {
         if self.volume() == 0 {
             return Ok(self.with(Dims::from_slice(&[0]), Dims::from_slice(&[0]))?);
         }
-        let long = |axis: &usize| self.shape()[*axis] != 1;
-        let (shape, strides) =
-            (0..self.ndim()).filter(long).map(|axis| (self.shape()[axis], self.effective_strides()[axis])).unzip();
+        let (shape, strides) = self.long_axes();
         Ok(self.with(shape, strides)?)
     }
 
@@ -183,6 +181,18 @@ impl StridedLayout {
             }
         }
         Ok(self.with(Dims::from_slice(shape), strides)?)
+    }
+
+    /// The axes of other than one element.
+    fn long_axes(&self) -> (Dims, Dims) {
+        let (mut shape, mut strides) = (Dims::new(), Dims::new());
+        for (&extent, &stride) in self.shape().iter().zip(self.effective_strides()) {
+            if extent != 1 {
+                shape.push(extent);
+                strides.push(stride);
+            }
+        }
+        (shape, strides)
     }
 
     /// Another shape and strides, with the same item size and offset.

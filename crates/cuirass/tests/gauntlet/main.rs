@@ -24,7 +24,9 @@ mod host_function;
 mod launch;
 mod memory;
 mod memory_copy;
+mod memory_ipc;
 mod memory_pool;
+mod memory_virtual;
 mod module;
 mod objects;
 mod program;
@@ -42,7 +44,7 @@ use std::process::{Command, ExitCode};
 type Family = (&'static str, fn() -> Vec<Operation>);
 
 /// The registry.
-const FAMILIES: [Family; 15] = [
+const FAMILIES: &[Family] = &[
     ("program", program::operations),
     ("device", device::operations),
     ("context", context::operations),
@@ -50,7 +52,9 @@ const FAMILIES: [Family; 15] = [
     ("event", event::operations),
     ("memory", memory::operations),
     ("memory/copy", memory_copy::operations),
+    ("memory/ipc", memory_ipc::operations),
     ("memory/pool", memory_pool::operations),
+    ("memory/virtual", memory_virtual::operations),
     ("module", module::operations),
     ("launch", launch::operations),
     ("graph", graph::operations),
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         ["--family", name] => child(|family, _| family == *name, runner::extent()),
         ["--faulted", title] => faulted(title),
         ["--operation", name] => alone(name),
+        ["--exporter"] => memory_ipc::exporter(),
         // Other tests were asked for.
         other if other.iter().any(|word| *word == "--ignored" || is_filter(word)) => ExitCode::SUCCESS,
         _ => whole(),
@@ -84,11 +89,11 @@ fn is_filter(word: &str) -> bool {
 
 /// Everything, a process a family.
 fn whole() -> ExitCode {
-    let mut wrong = registered::check(&FAMILIES);
+    let mut wrong = registered::check(FAMILIES);
     if std::env::var("CUIRASS_DRIVER").is_ok_and(|driver| driver == "gpu") {
         println!("gauntlet: over the system's driver");
     }
-    let families = FAMILIES.map(|(name, _)| name.to_owned());
+    let families: Vec<String> = FAMILIES.iter().map(|(name, _)| (*name).to_owned()).collect();
     let (totals, violations) = runner::run_jobs(&families, |family| process("--family", family));
     let titles = faulted_titles();
     let (after, lost) = runner::run_jobs(&titles, |title| process("--faulted", title));
@@ -128,13 +133,24 @@ fn faulted_titles() -> Vec<String> {
 /// One operation, whole, in this process.
 fn alone(name: &str) -> ExitCode {
     let mut sweep = sweep(Extent::Full, Box::new(|_run| {}));
-    for operation in FAMILIES.iter().flat_map(|(_, operations)| operations()) {
-        if operation.name == name || operation.title() == name {
-            sweep.operation(&operation);
-        }
+    for operation in chosen(|_family, operation| operation.name == name || operation.title() == name) {
+        sweep.operation(&operation);
     }
     runner::print("gauntlet", &sweep.totals, &sweep.violations);
     end(sweep.violations.is_empty() && sweep.totals.operations > 0)
+}
+
+/// Some operations. What is imported by one of them is exported first.
+fn chosen(wanted: impl Fn(&str, &Operation) -> bool) -> Vec<Operation> {
+    let mut chosen = Vec::new();
+    for (family, operations) in FAMILIES {
+        let before = chosen.len();
+        chosen.extend(operations().into_iter().filter(|operation| wanted(family, operation)));
+        if *family == "memory/ipc" && chosen.len() > before {
+            memory_ipc::export_at_rest();
+        }
+    }
+    chosen
 }
 
 /// Some operations, told to the runner.
@@ -148,20 +164,16 @@ fn child(wanted: impl Fn(&str, &Operation) -> bool, extent: Extent) -> ExitCode 
     }
     let mut sweep = sweep(extent, Box::new(runner::announce));
     sweep.violations = first_use;
-    let operations: Vec<Operation> = FAMILIES
-        .iter()
-        .flat_map(|(family, operations)| operations().into_iter().filter(|operation| wanted(family, operation)))
-        .collect();
-    runner::child(sweep, &operations, Sweep::operation);
+    runner::child(sweep, &chosen(wanted), Sweep::operation);
     ExitCode::SUCCESS
 }
 
 /// One operation in a context that is lost, told to the runner.
 fn faulted(title: &str) -> ExitCode {
     let sweep = sweep(Extent::Full, Box::new(runner::announce));
-    let all = FAMILIES.iter().flat_map(|(_, operations)| operations());
-    let wanted: Vec<Operation> = all.filter(|operation| operation.title() == title).collect();
-    runner::child(sweep, &wanted, |sweep, operation| sweep.faulted(operation, objects::lose_the_context));
+    runner::child(sweep, &chosen(|_family, operation| operation.title() == title), |sweep, operation| {
+        sweep.faulted(operation, objects::lose_the_context)
+    });
     ExitCode::SUCCESS
 }
 

@@ -45,10 +45,11 @@ pub fn other_context() -> Result<Context> {
 }
 
 /// Puts what is kept for the process into the same state: what waited for a capture to end released, the primary
-/// context retained, the default pool known, all work done.
+/// context retained, the default pool known, what other processes would export there, all work done.
 pub fn rest() -> Result<()> {
     cuirass::drain();
     device().memory_resource()?;
+    crate::memory_ipc::rest()?;
     device().synchronize()
 }
 

@@ -1,6 +1,7 @@
 //! The calls on pools themselves.
 
-use super::{LIVE, Origin, Owner, PoolKey, Shape, trim, trim_one};
+use super::super::ipc::{FILE, PoolFile};
+use super::{Backing, LIVE, Origin, Owner, PoolKey, Shape, trim, trim_one};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::Handle;
 use crate::state::{self, State};
@@ -77,7 +78,12 @@ pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> An
     let mut state = state::lock()?;
     state.potentially_unsafe()?;
     let shape = shape(&state, &props)?;
-    let key = state.memory.pools.add(shape, false)?;
+    let backing = if shape.handle_types & FILE.0 != 0 {
+        Backing::File(Box::new(PoolFile::create(&shape).ok_or(OUT_OF_MEMORY)?))
+    } else {
+        Backing::Own
+    };
+    let key = state.memory.pools.add(shape, backing, false)?;
     pool.write(state.memory.pools.get(key).ok_or(INVALID_VALUE)?.handle.raw())
 }
 
@@ -191,9 +197,13 @@ pub(in super::super) fn set_access(pool: CUmemoryPool, map: In<CUmemAccessDesc>,
     let pool = state.memory.pools.get_mut(key).ok_or(INVALID_VALUE)?;
     pool.access = pool.access & !clear | set;
     let access = pool.access;
-    state.memory.allocations().filter(|memory| memory.origin == Origin::Pool(key)).for_each(|memory| {
-        LIVE.set_access(memory.start, memory.id, access);
-    });
+    state
+        .memory
+        .allocations()
+        .filter(|memory| [Origin::Pool(key), Origin::Imported(key)].contains(&memory.origin))
+        .for_each(|memory| {
+            LIVE.set_access(memory.start, memory.id, access);
+        });
     Ok(())
 }
 

@@ -12,14 +12,16 @@ pub use graph::{Allocate, free_graph_memory, launched, still_made, sweep};
 pub use graph_calls::*;
 pub use order::*;
 
+use super::ipc::{PoolFile, Source};
 use super::live::LIVE;
 use super::{Allocation, GRAIN, Origin};
 use crate::handle::{Handle, Kind, Table};
 use crate::state::State;
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
 use crate::stream::At;
-use crate::thread;
+use crate::{report, thread};
 use blocks::{Blocks, Rules, Taken};
+use std::sync::Arc;
 
 /// What a pool takes from its device at a time.
 pub const CHUNK: u64 = 32 << 20;
@@ -72,10 +74,24 @@ impl Owner {
     }
 }
 
+/// Where a pool's memory is.
+pub enum Backing {
+    /// This process's own memory.
+    Own,
+    /// A file that other processes may have too.
+    File(Box<PoolFile>),
+    /// Another pool's file.
+    Imported(Arc<Source>),
+}
+
 /// One pool.
 pub struct Pool {
     /// What it is made of.
     pub shape: Shape,
+    /// Where its memory is.
+    pub backing: Backing,
+    /// How many allocations are imported from it.
+    imports: u64,
     /// Its handle.
     pub handle: Handle,
     /// The devices that may touch its memory, a bit each.
@@ -98,7 +114,6 @@ pub struct Pools {
     current_of: Vec<Option<Handle>>,
     /// Whether some pool holds more than its threshold.
     pub surplus: bool,
-    shared: Vec<(u64, PoolKey)>,
 }
 
 impl Pools {
@@ -110,7 +125,6 @@ impl Pools {
             default_of: vec![None; devices + 2],
             current_of: vec![None; devices + 2],
             surplus: false,
-            shared: Vec::new(),
         }
     }
 
@@ -131,14 +145,28 @@ impl Pools {
         self.handles.get(handle, INVALID_VALUE).copied()
     }
 
-    /// Remembers that a pool was exported under a number.
-    pub fn share(&mut self, number: u64, key: PoolKey) {
-        self.shared.push((number, key));
+    /// The file of a pool that can be exported.
+    pub fn file(&mut self, key: PoolKey) -> Option<&mut PoolFile> {
+        match &mut self.get_mut(key)?.backing {
+            Backing::File(file) => Some(file),
+            Backing::Own | Backing::Imported(_) => None,
+        }
     }
 
-    /// The pool that was exported under a number.
-    pub fn shared(&self, number: u64) -> Option<PoolKey> {
-        self.shared.iter().find(|(known, _)| *known == number).map(|(_, key)| *key)
+    /// Counts an allocation that is imported from a pool, or no longer; the devices that may touch it.
+    pub fn imports(&mut self, key: PoolKey, more: bool) -> u64 {
+        let Some(pool) = self.get_mut(key) else { return 0 };
+        pool.imports = if more { pool.imports + 1 } else { pool.imports.saturating_sub(1) };
+        let access = pool.access;
+        self.reap(key);
+        access
+    }
+
+    /// Forgets a pool that was destroyed once nothing of it is left.
+    fn reap(&mut self, key: PoolKey) {
+        if self.get(key).is_some_and(|pool| pool.closed && pool.reserved[0] == 0 && pool.imports == 0) {
+            self.all[key.0 as usize] = None;
+        }
     }
 
     /// The pools that the program made and has not destroyed.
@@ -148,12 +176,14 @@ impl Pools {
         self.handles.iter().filter_map(created)
     }
 
-    pub(super) fn add(&mut self, shape: Shape, default: bool) -> Answer<PoolKey> {
+    pub(super) fn add(&mut self, shape: Shape, backing: Backing, default: bool) -> Answer<PoolKey> {
         let slot = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
         let key = PoolKey(u32::try_from(slot).or(Err(OUT_OF_MEMORY))?);
         let handle = self.handles.insert(key)?;
         let pool = Pool {
             shape,
+            backing,
+            imports: 0,
             handle,
             access: if shape.device.is_none() { u64::MAX } else { 0 },
             blocks: Blocks::new(),
@@ -182,7 +212,7 @@ impl Pools {
         if let Some(handle) = self.default_of[place] {
             return Ok(handle);
         }
-        let key = self.add(owner.shape(), true)?;
+        let key = self.add(owner.shape(), Backing::Own, true)?;
         let handle = self.get(key).ok_or(INVALID_VALUE)?.handle;
         self.default_of[place] = Some(handle);
         Ok(handle)
@@ -207,7 +237,7 @@ impl Pools {
     pub fn set_current(&mut self, owner: Owner, handle: Handle) -> Answer {
         let shape = self.get(self.key(handle)?).ok_or(INVALID_VALUE)?.shape;
         let wanted = owner.shape();
-        if (shape.device, shape.managed) != (wanted.device, wanted.managed) {
+        if shape.imported || (shape.device, shape.managed) != (wanted.device, wanted.managed) {
             return Err(INVALID_VALUE);
         }
         let place = owner.place(self.default_of.len() - 2);
@@ -237,12 +267,36 @@ fn grow(state: &mut State, key: PoolKey, len: u64) -> Answer {
             None => state.memory.shared()?.take(span, LARGE_PAGE).ok_or(OUT_OF_MEMORY),
         };
         let Ok(start) = taken else { continue };
+        let host = host_of(state, device, start)?;
+        if state.memory.pools.file(key).is_some_and(|file| !file.show(start, host, span)) {
+            give_chunk(state, device, start, span);
+            continue;
+        }
         let pool = state.memory.pools.get_mut(key).ok_or(INVALID_VALUE)?;
         pool.blocks.grow(start, span);
         raise(&mut pool.reserved, span);
         return Ok(());
     }
     Err(OUT_OF_MEMORY)
+}
+
+/// Where the host finds an address of a pool's.
+fn host_of(state: &mut State, device: Option<usize>, start: u64) -> Answer<usize> {
+    match device {
+        Some(device) => Ok(state.arena(device)?.host_of(start)),
+        None => Ok(start as usize),
+    }
+}
+
+fn give_chunk(state: &mut State, device: Option<usize>, start: u64, len: u64) {
+    match device {
+        Some(device) => state.give_device(device, start, len),
+        None => {
+            if let Ok(arena) = state.memory.shared() {
+                arena.give(start, len);
+            }
+        }
+    }
 }
 
 fn take(state: &mut State, key: PoolKey, span: u64, at: &At, wait: bool) -> Option<Taken> {
@@ -275,10 +329,7 @@ fn allocate(state: &mut State, key: PoolKey, len: u64, at: &At) -> Answer<u64> {
     let pool = state.memory.pools.get_mut(key).ok_or(INVALID_VALUE)?;
     raise(&mut pool.used, span);
     let (device, access, start) = (pool.shape.device, pool.access, taken.start);
-    let host = match device {
-        Some(device) => state.arena(device)?.host_of(start),
-        None => start as usize,
-    };
+    let host = host_of(state, device, start)?;
     let allocation = Allocation {
         start,
         len,
@@ -298,6 +349,20 @@ fn allocate(state: &mut State, key: PoolKey, len: u64, at: &At) -> Answer<u64> {
 /// Gives memory back to its pool, free from a place in a stream on (none: now).
 fn give(state: &mut State, key: PoolKey, allocation: &Allocation, after: Option<crate::engine::Dep>) {
     let Some(pool) = state.memory.pools.get_mut(key) else { return };
+    let imported = match &mut pool.backing {
+        Backing::File(file) => file.freed(allocation.start, allocation.len),
+        Backing::Own | Backing::Imported(_) => false,
+    };
+    // A free that is still to come may come after the importers'.
+    if imported && after.is_none_or(|dep| state.engine.reached(dep)) {
+        report::bug(format!(
+            "{} freed {:#x}, {} bytes allocated by {}, which another process has imported and not freed",
+            thread::place(),
+            allocation.start,
+            allocation.len,
+            allocation.made
+        ));
+    }
     pool.blocks.give(allocation.start, allocation.span, after);
     pool.used[0] -= allocation.span;
     if pool.reserved[0] > pool.threshold || pool.closed {
@@ -320,7 +385,7 @@ pub fn trim(state: &mut State) {
         let keep = state.memory.pools.get(key).map_or(0, |pool| if pool.closed { 0 } else { pool.threshold });
         trim_one(state, key, keep, 0);
     }
-    let surplus = |pool: &Pool| pool.closed || pool.reserved[0] > pool.threshold;
+    let surplus = |pool: &Pool| pool.closed && pool.imports == 0 || pool.reserved[0] > pool.threshold;
     let pools = &mut state.memory.pools;
     // What is still in use is looked at again once it is freed.
     pools.surplus = pools.all.iter().flatten().any(|pool| surplus(pool) && pool.blocks.unused());
@@ -348,19 +413,12 @@ fn trim_one(state: &mut State, key: PoolKey, keep: u64, least: u64) {
         pool.reserved[0] -= len;
         given.push((start, len));
     }
-    let (device, gone) = (pool.shape.device, pool.closed && pool.reserved[0] == 0);
-    if gone {
-        pools.all[key.0 as usize] = None;
-        pools.shared.retain(|(_, shared)| *shared != key);
-    }
+    let device = pool.shape.device;
     for (start, len) in given {
-        match device {
-            Some(device) => state.give_device(device, start, len),
-            None => {
-                if let Ok(arena) = state.memory.shared() {
-                    arena.give(start, len);
-                }
-            }
+        let Ok(host) = host_of(state, device, start) else { continue };
+        if state.memory.pools.file(key).is_none_or(|file| file.hide(start, host)) {
+            give_chunk(state, device, start, len);
         }
     }
+    state.memory.pools.reap(key);
 }

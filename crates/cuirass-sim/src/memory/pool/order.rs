@@ -1,7 +1,7 @@
 //! Allocating and freeing in stream order.
 
-use super::super::Origin;
 use super::super::live::LIVE;
+use super::super::{Origin, ipc};
 use super::{Owner, PoolKey, allocate, give, graph};
 use crate::c::Out;
 use crate::handle::Handle;
@@ -92,9 +92,7 @@ pub fn cuMemFreeAsync(dptr: CUdeviceptr, stream: CUstream) -> Answer {
             }
         }
         Origin::Imported(_) => {
-            free_in_order(&mut state, dptr, id, &at)?;
-            // The address is not used again: work may still be on its way to the free.
-            state.memory.strike(dptr);
+            ipc::free_in_order(&mut state, dptr, &at)?;
         }
         Origin::Graph { made: true, .. } => {
             free_in_order(&mut state, dptr, id, &at)?;

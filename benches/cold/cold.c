@@ -1,0 +1,105 @@
+// What a driver call costs beside other work: one call in a loop, alone and with this or that around it (see cold.py).
+//   int    cold_init(const char* cubin)                          0, or a CUresult
+//   double cold_run(const char* call, const char* way, int n)    nanoseconds a turn; -1: no such call or way
+//   int    cold_choose(const char* call)                         the call that the functions for Python make
+//   void   cold_drain(void)
+// Python's functions are declared here, so that its headers are not needed.
+#include <cuda.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct Object Object;
+extern Object _Py_NoneStruct;
+extern void Py_IncRef(Object*);
+extern void* PyEval_SaveThread(void);
+extern void PyEval_RestoreThread(void*);
+
+static CUstream s; static CUevent e; static CUfunction k0, k2; static CUkernel l0, l2; static CUdeviceptr x, y; static CUgraphExec ge;
+static CUlaunchConfig cfg; static int n5 = 5; static void* a2[2];
+static CUresult (*looked_up)(const CUlaunchConfig*, CUfunction, void**, void**);
+
+static CUresult launch_0(void) { return cuLaunchKernelEx(&cfg, k0, 0, 0); }
+static CUresult launch_0_kernel(void) { return cuLaunchKernelEx(&cfg, (CUfunction)l0, 0, 0); }
+static CUresult launch_0_old(void) { return cuLaunchKernel(k0, 1, 1, 1, 32, 1, 1, 0, s, 0, 0); }
+static CUresult launch_0_looked_up(void) { return looked_up(&cfg, k0, 0, 0); }
+static CUresult launch_2(void) { return cuLaunchKernelEx(&cfg, k2, a2, 0); }
+static CUresult launch_2_kernel(void) { return cuLaunchKernelEx(&cfg, (CUfunction)l2, a2, 0); }
+static CUresult launch_2_attribute(void) {
+  // A launch attribute that says nothing new.
+  CUlaunchAttribute a; memset(&a, 0, sizeof a); a.id = CU_LAUNCH_ATTRIBUTE_IGNORE;
+  CUlaunchConfig c = cfg; c.attrs = &a; c.numAttrs = 1; return cuLaunchKernelEx(&c, k2, a2, 0);
+}
+static CUresult copy(void) { return cuMemcpyAsync(y, x, 256, s); }
+static CUresult copy_d2d(void) { return cuMemcpyDtoDAsync(y, x, 256, s); }
+static CUresult fill(void) { return cuMemsetD8Async(x, 0, 256, s); }
+static CUresult record(void) { return cuEventRecord(e, s); }
+static CUresult graph(void) { return cuGraphLaunch(ge, s); }
+static CUresult nothing(void) { return 0; }
+
+static const struct { const char* name; CUresult (*call)(void); } CALLS[] = {
+  {"nothing", nothing}, {"record", record}, {"fill", fill}, {"graph", graph}, {"copy", copy}, {"copy_d2d", copy_d2d}, {"launch_0", launch_0},
+  {"launch_0_kernel", launch_0_kernel}, {"launch_0_old", launch_0_old}, {"launch_0_looked_up", launch_0_looked_up}, {"launch_2", launch_2},
+  {"launch_2_kernel", launch_2_kernel}, {"launch_2_attribute", launch_2_attribute}};
+
+// Lines of code that are run through: as much of another program as comes between two calls.
+#if defined(__x86_64__)
+__asm__(".balign 64\ncold_lines:\n.set cold_line, 0\n.rept 2048\n.balign 64\ndecl %edi\nje cold_end\n"
+        "jmp cold_lines + ((cold_line + 37) % 2048) * 64\n.set cold_line, cold_line + 1\n.endr\n.balign 64\ncold_end:\nret\n");
+extern void cold_lines(int);
+static inline void locked(void) { __asm__ volatile("lock addl $0, (%%rsp)" ::: "memory", "cc"); }
+#else
+static void cold_lines(int n) { (void)n; }
+static inline void locked(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+#endif
+
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e9 + t.tv_nsec; }
+static void spin(int turns) { for (int i = 0; i < turns; i++) __asm__ volatile(""); }
+
+static CUresult (*find(const char* name))(void) {
+  for (unsigned i = 0; i < sizeof CALLS / sizeof *CALLS; i++) if (!strcmp(CALLS[i].name, name)) return CALLS[i].call;
+  return 0;
+}
+
+#define WAY(nm, before, after) if (!strcmp(way, nm)) { double t = now(); for (int i = 0; i < n; i++) { before; CUresult r = f(); after; if (r) return -1000.0 - r; } return (now() - t) / n; }
+double cold_run(const char* call, const char* way, int n) {
+  CUresult (*f)(void) = find(call);
+  if (!f) return -1;
+  WAY("plain", , )
+  WAY("gil", void* state = PyEval_SaveThread(), PyEval_RestoreThread(state))
+  WAY("lock", , locked())
+  WAY("spin", , spin(1000))
+  WAY("64 lines", , cold_lines(64))
+  WAY("128 lines", , cold_lines(128))
+  WAY("256 lines", , cold_lines(256))
+  WAY("512 lines", , cold_lines(512))
+  return -1;
+}
+
+// The same call from Python: functions of any arguments, in the form METH_FASTCALL.
+static CUresult (*chosen)(void) = nothing;
+int cold_choose(const char* call) { CUresult (*f)(void) = find(call); if (f) chosen = f; return f ? 0 : -1; }
+static Object* none(void) { Py_IncRef(&_Py_NoneStruct); return &_Py_NoneStruct; }
+Object* cold_bare(Object* self, Object* const* arguments, long count) { (void)self, (void)arguments, (void)count; chosen(); return none(); }
+Object* cold_released(Object* self, Object* const* arguments, long count) {
+  (void)self, (void)arguments, (void)count; void* state = PyEval_SaveThread(); chosen(); PyEval_RestoreThread(state); return none();
+}
+
+void cold_drain(void) { cuStreamSynchronize(s); }
+
+int cold_init(const char* cubin) {
+  CUresult r; CUdevice d; CUcontext c; CUmodule m; CUlibrary l; CUmemoryPool p; CUgraph g; CUstream cs; CUdriverProcAddressQueryResult q;
+#define T(v) if ((r = (v))) return (int)r
+  T(cuInit(0)); T(cuDeviceGet(&d, 0)); T(cuDevicePrimaryCtxRetain(&c, d)); T(cuCtxSetCurrent(c));
+  T(cuStreamCreateWithPriority(&s, CU_STREAM_NON_BLOCKING, 0)); T(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+  T(cuModuleLoad(&m, cubin)); T(cuModuleGetFunction(&k0, m, "k0")); T(cuModuleGetFunction(&k2, m, "k2"));
+  T(cuLibraryLoadFromFile(&l, cubin, 0, 0, 0, 0, 0, 0)); T(cuLibraryGetKernel(&l0, l, "k0")); T(cuLibraryGetKernel(&l2, l, "k2"));
+  T(cuGetProcAddress("cuLaunchKernelEx", (void**)&looked_up, 12000, 0, &q));
+  T(cuDeviceGetMemPool(&p, d)); T(cuMemAllocFromPoolAsync(&x, 1 << 20, p, s)); T(cuMemAllocFromPoolAsync(&y, 1 << 20, p, s));
+  cfg.gridDimX = cfg.gridDimY = cfg.gridDimZ = 1; cfg.blockDimX = 32; cfg.blockDimY = cfg.blockDimZ = 1; cfg.hStream = s; a2[0] = &x; a2[1] = &n5;
+  T(cuStreamCreateWithPriority(&cs, CU_STREAM_NON_BLOCKING, 0)); cfg.hStream = cs; T(cuStreamBeginCapture(cs, CU_STREAM_CAPTURE_MODE_RELAXED));
+  for (int i = 0; i < 10; i++) T(launch_2());
+  T(cuStreamEndCapture(cs, &g)); T(cuGraphInstantiateWithFlags(&ge, g, 0)); T(cuGraphDestroy(g)); T(cuStreamDestroy(cs));
+  cfg.hStream = s; T(launch_0()); T(record()); T(cuStreamSynchronize(s));
+  return 0;
+}

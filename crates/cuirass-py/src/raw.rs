@@ -1,0 +1,222 @@
+//! Functions in the interpreter's own calling form, for the few that programs call between any two driver calls.
+//!
+//! A driver call leaves the caches cold, and each line of code that comes after it is fetched anew: PyO3's glue, with an
+//! object made for `*args` and a search for each keyword, costs more than what it leads to. Only the common form of a
+//! call is taken here; every other goes on to the function that PyO3 made, with its checks and its messages.
+#![allow(unsafe_code)]
+
+use crate::error::panicked;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
+use pyo3::{Borrowed, PyTypeInfo};
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+type Object = *mut ffi::PyObject;
+
+/// A function, and the one that PyO3 made, which takes the calls that are not in the common form.
+pub struct Raw {
+    function: ffi::PyCFunctionFastWithKeywords,
+    general: PyOnceLock<Py<PyAny>>,
+}
+
+/// A call as the interpreter makes it.
+#[derive(Clone, Copy)]
+pub struct Call<'a, 'py> {
+    pub py: Python<'py>,
+    receiver: Object,
+    /// By position, then those of the keywords.
+    arguments: &'a [Object],
+    /// Their names; null without any.
+    keywords: Object,
+    /// How many these are.
+    named: usize,
+}
+
+/// The keyword of nearly every method here, as the one object that the interpreter has for it.
+static STREAM: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+
+impl<'a, 'py> Call<'a, 'py> {
+    #[inline]
+    fn borrowed(self, object: Object) -> Borrowed<'a, 'py, PyAny> {
+        // SAFETY: [raw-call] the caller's own reference, which outlives the call.
+        unsafe { Borrowed::from_ptr(self.py, object) }
+    }
+
+    /// The object whose method is called.
+    #[inline]
+    pub fn receiver<T: PyTypeInfo>(self) -> Option<Borrowed<'a, 'py, T>> {
+        self.borrowed(self.receiver).cast().ok()
+    }
+
+    /// Exactly so many arguments by position, and none by keyword.
+    #[inline]
+    pub fn plain<const N: usize>(self) -> Option<[Borrowed<'a, 'py, PyAny>; N]> {
+        if self.named != 0 {
+            return None;
+        }
+        let arguments: &[Object; N] = self.arguments.try_into().ok()?;
+        Some(arguments.map(|argument| self.borrowed(argument)))
+    }
+
+    /// As many arguments as there are, none of them by keyword.
+    #[inline]
+    pub fn by_position(self) -> Option<impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>> + Clone> {
+        (self.named == 0).then(|| self.arguments.iter().map(move |argument| self.borrowed(*argument)))
+    }
+
+    /// One argument by position, and by keyword `stream`, alone.
+    #[inline]
+    pub fn one_and_stream(self) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
+        let arguments: &[Object; 2] = self.arguments.try_into().ok()?;
+        if self.named != 1 {
+            return None;
+        }
+        // SAFETY: [raw-call] a tuple of one name.
+        let name = unsafe { ffi::PyTuple_GetItem(self.keywords, 0) };
+        (name == STREAM.load(Ordering::Relaxed)).then(|| arguments.map(|argument| self.borrowed(argument)))
+    }
+}
+
+impl Raw {
+    pub const fn new(function: ffi::PyCFunctionFastWithKeywords) -> Raw {
+        Raw { function, general: PyOnceLock::new() }
+    }
+
+    /// Answers a call: by `common`, or where that says `None` by the function that PyO3 made.
+    ///
+    /// # Safety
+    /// What the interpreter calls a function of the form `METH_FASTCALL | METH_KEYWORDS` with.
+    #[inline]
+    pub unsafe fn answer(
+        &self,
+        receiver: Object,
+        arguments: *const Object,
+        count: ffi::Py_ssize_t,
+        keywords: Object,
+        common: impl FnOnce(Call<'_, '_>) -> Option<PyResult<Object>>,
+    ) -> Object {
+        // SAFETY: [raw-call] the interpreter calls with the thread attached, and with so many arguments and, behind
+        // them, one for each name.
+        let call = unsafe {
+            let named = if keywords.is_null() { 0 } else { ffi::PyTuple_Size(keywords) };
+            let (count, named) = (count.unsigned_abs(), named.unsigned_abs());
+            let arguments = if count + named == 0 { &[] } else { std::slice::from_raw_parts(arguments, count + named) };
+            Call { py: Python::assume_attached(), receiver, arguments, keywords, named }
+        };
+        match catch_unwind(AssertUnwindSafe(|| common(call))) {
+            Ok(Some(Ok(object))) => object,
+            Ok(Some(Err(error))) => raise(error),
+            Ok(None) => self.generally(call),
+            Err(panic) => raise(panicked(panic.as_ref())),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn generally(&self, call: Call<'_, '_>) -> Object {
+        // PyO3 has to know that the thread is attached.
+        let answer = Python::attach(|py| self.call_general(py, call).map(Py::into_ptr));
+        answer.unwrap_or_else(raise)
+    }
+
+    fn call_general(&self, py: Python<'_>, call: Call<'_, '_>) -> PyResult<Py<PyAny>> {
+        let missing = || PyRuntimeError::new_err("internal inconsistency: a function without its general form");
+        let general = self.general.get(py).ok_or_else(missing)?.bind(py);
+        let names = if call.named == 0 { None } else { Some(call.borrowed(call.keywords).cast::<PyTuple>()?) };
+        let (by_position, by_name) = call.arguments.split_at(call.arguments.len().saturating_sub(call.named));
+        let receiver = (!call.receiver.is_null()).then(|| call.borrowed(call.receiver));
+        let by_position = by_position.iter().map(|argument| call.borrowed(*argument));
+        let arguments = PyTuple::new(py, receiver.into_iter().chain(by_position).collect::<Vec<_>>())?;
+        let keywords = PyDict::new(py);
+        if let Some(names) = names {
+            for (name, argument) in names.iter().zip(by_name) {
+                keywords.set_item(name, call.borrowed(*argument))?;
+            }
+        }
+        Ok(general.call(arguments, Some(&keywords))?.unbind())
+    }
+
+    /// What the interpreter wants to know of it. It is never given back: functions are there as long as the process.
+    fn definition(&'static self, general: &Bound<'_, PyAny>, name: &str) -> PyResult<*mut ffi::PyMethodDef> {
+        let py = general.py();
+        let signature: String = general.getattr("__text_signature__")?.extract()?;
+        let doc: String = general.getattr("__doc__")?.extract()?;
+        self.general.get_or_init(py, || general.clone().unbind());
+        // SAFETY: [raw-call] a text that ends in NUL; the reference is kept for good.
+        let stream = unsafe { ffi::PyUnicode_InternFromString(c"stream".as_ptr()) };
+        if stream.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        STREAM.store(stream, Ordering::Relaxed);
+        Ok(Box::leak(Box::new(ffi::PyMethodDef {
+            ml_name: CString::new(name)?.into_raw(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: self.function },
+            ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
+            ml_doc: CString::new(format!("{name}{signature}\n--\n\n{doc}"))?.into_raw(),
+        })))
+    }
+
+    /// Takes the place of a function of a module, once.
+    pub fn replace_function(
+        &'static self,
+        module: &Bound<'_, PyModule>,
+        general: &Bound<'_, PyCFunction>,
+    ) -> PyResult<()> {
+        let name: String = general.getattr("__name__")?.extract()?;
+        let definition = self.definition(general.as_any(), &name)?;
+        // SAFETY: [raw-call] the definition is never given back.
+        let function = unsafe {
+            let made = ffi::PyCFunction_NewEx(definition, std::ptr::null_mut(), module.name()?.as_ptr());
+            Bound::from_owned_ptr_or_err(module.py(), made)?
+        };
+        module.add(&name, function)
+    }
+
+    /// Takes the place of a method of a class, once.
+    pub fn replace_method(&'static self, class: &Bound<'_, PyType>, name: &str) -> PyResult<()> {
+        let definition = self.definition(&class.getattr(name)?, name)?;
+        // SAFETY: [raw-call] the definition is never given back.
+        let method = unsafe {
+            Bound::from_owned_ptr_or_err(class.py(), ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))?
+        };
+        class.setattr(name, method)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn raise(error: PyErr) -> Object {
+    Python::attach(|py| error.restore(py));
+    std::ptr::null_mut()
+}
+
+/// What a function returns that returns nothing.
+#[inline]
+pub fn nothing(call: Call<'_, '_>, result: PyResult<()>) -> PyResult<Object> {
+    result.map(|()| call.py.None().into_ptr())
+}
+
+/// A [`Raw`] function: `raw!(pub static CLOSE = |call| …)`, where the common form gives `Some`.
+macro_rules! raw {
+    ($visible:vis static $name:ident = |$call:ident| $common:expr) => {
+        #[allow(unsafe_code)]
+        $visible static $name: crate::raw::Raw = {
+            unsafe extern "C" fn function(
+                receiver: *mut pyo3::ffi::PyObject,
+                arguments: *const *mut pyo3::ffi::PyObject,
+                count: pyo3::ffi::Py_ssize_t,
+                keywords: *mut pyo3::ffi::PyObject,
+            ) -> *mut pyo3::ffi::PyObject {
+                // SAFETY: [raw-call] this is what the interpreter calls.
+                unsafe { $name.answer(receiver, arguments, count, keywords, |$call| $common) }
+            }
+            crate::raw::Raw::new(function)
+        };
+    };
+}
+pub(crate) use raw;

@@ -1,0 +1,205 @@
+//! Memory imported from other processes: each piece is mapped once, however often it is imported, and unmapped once.
+//!
+//! One lock is held across the look-up, the import and the registration, and across the last share's end and the
+//! release: nobody is given memory that is about to be unmapped. No report is made and nothing is dropped under it.
+
+use crate::context::{capture, scope};
+use crate::deferred;
+use crate::memory::buffer::{self, Range};
+use crate::memory::ipc::descriptor::IpcBufferDescriptor;
+use crate::memory::pool::MemoryPool;
+use crate::stream::Stream;
+use crate::{Outcome, driver};
+use cuirass_call::event;
+use cuirass_call::graph::builder;
+use cuirass_call::later::Attempt;
+use cuirass_call::memory::{ipc as call, pool as pool_call};
+use cuirass_call::status::code;
+use cuirass_call::stream as stream_call;
+use cuirass_call::sys::cuda::CUstreamCaptureStatus;
+use cuirass_fault::Failure;
+use cuirass_fault::lock::{Guard, Mutex};
+use std::collections::BTreeMap;
+
+/// What is imported: the driver's data.
+type Key = [u8; 64];
+
+/// One mapping.
+struct Mapping {
+    /// Two at one address are told apart by this.
+    number: u64,
+    /// What it was imported through; a share may be of another that is the same pool.
+    _pool: MemoryPool,
+    shares: usize,
+    /// The streams of the shares that were given up.
+    streams: Vec<Stream>,
+}
+
+#[derive(Default)]
+struct Imports {
+    addresses: BTreeMap<Key, u64>,
+    mappings: BTreeMap<u64, Mapping>,
+    numbers: u64,
+}
+
+static IMPORTS: Mutex<Imports> =
+    Mutex::new(Imports { addresses: BTreeMap::new(), mappings: BTreeMap::new(), numbers: 0 });
+
+impl Imports {
+    fn share(&mut self, address: u64) -> bool {
+        let mapping = self.mappings.get_mut(&address);
+        mapping.map(|mapping| mapping.shares += 1).is_some()
+    }
+
+    fn forget(&mut self, address: u64) -> Option<Mapping> {
+        self.addresses.retain(|_, known| *known != address);
+        self.mappings.remove(&address)
+    }
+}
+
+const LEGACY: usize = 1;
+
+/// The address of another process's memory, with one share more.
+pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Outcome<u64> {
+    // In a forked child the lock may be held for ever.
+    driver::initialized()?;
+    deferred::before_creating()?;
+    let data = descriptor.data();
+    let mut imports = IMPORTS.lock();
+    if let Some(address) = imports.addresses.get(&data.reserved).copied()
+        && imports.share(address)
+    {
+        return Ok(address);
+    }
+    let undo = |address: u64| match imports.mappings.contains_key(&address) {
+        true => Ok(()),
+        false => {
+            let legacy = std::ptr::without_provenance_mut(LEGACY);
+            capture::release(format_args!("memory {address:#x}"), || pool_call::free_async(address, legacy))
+        }
+    };
+    let address = scope::create(pool.context().raw(), || call::pool_import_pointer(pool.as_raw(), &data), undo)?;
+    imports.addresses.insert(data.reserved, address);
+    // A driver that gives an address again has made no second mapping.
+    if !imports.share(address) {
+        imports.numbers += 1;
+        let mapping = Mapping { number: imports.numbers, _pool: pool.clone(), shares: 1, streams: Vec::new() };
+        imports.mappings.insert(address, mapping);
+    }
+    Ok(address)
+}
+
+/// Gives up a share. With the last one the memory is unmapped, in the order of its stream, behind what is on the streams
+/// of the others.
+pub(crate) fn release(range: Range, pool: MemoryPool, stream: Stream) -> Outcome<()> {
+    deferred::drain_if_any();
+    let mut imports = IMPORTS.lock();
+    let Some(mapping) = imports.mappings.get_mut(&range.address()) else {
+        drop(imports);
+        return Err(Failure::internal(format_args!("memory {:#x} is not imported", range.address())));
+    };
+    mapping.shares -= 1;
+    let number = mapping.number;
+    if mapping.streams.iter().all(|known| !is_same(known, &stream, &pool)) {
+        mapping.streams.push(stream.clone());
+    }
+    match unmap_if_unused(imports, range, number, &pool, &stream)? {
+        Attempt::Done => Ok(()),
+        Attempt::Wait => {
+            deferred::defer("a buffer", move || unmap_if_unused(IMPORTS.lock(), range, number, &pool, &stream));
+            Ok(())
+        }
+    }
+}
+
+/// Unmaps memory that has no share any more; somebody may have imported it again since.
+fn unmap_if_unused(
+    mut imports: Guard<'_, Imports>,
+    range: Range,
+    number: u64,
+    pool: &MemoryPool,
+    stream: &Stream,
+) -> Outcome<Attempt> {
+    let unused = |mapping: &&Mapping| mapping.number == number && mapping.shares == 0;
+    let Some(mapping) = imports.mappings.get(&range.address()).filter(unused) else { return Ok(Attempt::Done) };
+    let attempt = match order(range, &mapping.streams, pool, stream) {
+        Ok(Attempt::Done) => buffer::try_release_to_pool(range, pool, stream),
+        other => other,
+    };
+    let forgotten = match attempt {
+        Ok(Attempt::Wait) => None,
+        Ok(Attempt::Done) | Err(_) => imports.forget(range.address()),
+    };
+    drop(imports);
+    drop(forgotten);
+    attempt
+}
+
+/// Whether two streams are one queue: a default stream is its context's.
+fn is_same(one: &Stream, other: &Stream, pool: &MemoryPool) -> bool {
+    let context = |stream: &Stream| stream.bound_context().unwrap_or_else(|| pool.context()).raw();
+    one == other && (!one.is_default() || context(one) == context(other))
+}
+
+/// Has the last share's stream wait for the others.
+fn order(range: Range, others: &[Stream], pool: &MemoryPool, last: &Stream) -> Outcome<Attempt> {
+    let what = format_args!("memory {:#x} (stream {:p})", range.address(), last.as_raw());
+    for other in others.iter().filter(|other| !is_same(other, last, pool)) {
+        match order_behind(other, last, pool) {
+            Ok(Attempt::Done) => {}
+            Ok(Attempt::Wait) => return Ok(Attempt::Wait),
+            // It is not certain that the device is done with it.
+            Err(failure) => {
+                scope::ended((pool.clone(), last.clone()), Err(failure.leaking(what)))?;
+            }
+        }
+    }
+    Ok(Attempt::Done)
+}
+
+fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Attempt> {
+    const DISABLE_TIMING: u32 = 2;
+    let context = |stream: &Stream| match stream.is_default() {
+        true => Ok(stream.bound_context().unwrap_or_else(|| pool.context()).clone()),
+        false => stream.context_inner(),
+    };
+    let (from, to) = (context(other)?, context(last)?);
+    if scope::read(from.raw(), || is_captured(other))? || scope::read(to.raw(), || is_captured(last))? {
+        return Ok(Attempt::Wait);
+    }
+    capture::relaxed(|| {
+        let recorded = || {
+            let marker = event::create(DISABLE_TIMING)?;
+            match event::record(marker, other.as_raw()) {
+                Ok(()) => Ok(marker),
+                Err(failure) => Err(destroyed_after(failure, event::destroy(marker))),
+            }
+        };
+        let marker = scope::create(from.raw(), recorded, event::destroy)?;
+        let wait = || stream_call::wait_event(last.as_raw(), marker, 0);
+        match (scope::submit(to.raw(), "the wait", wait), event::destroy(marker)) {
+            (Ok(()), destroyed) => destroyed,
+            (Err(failure), destroyed) => Err(destroyed_after(failure, destroyed)),
+        }
+    })?;
+    Ok(Attempt::Done)
+}
+
+fn destroyed_after(failure: Failure, destroyed: Outcome<()>) -> Failure {
+    match destroyed {
+        Ok(()) => failure,
+        Err(destroying) => destroying.attach_to(failure, "the event that was made for it was not undone"),
+    }
+}
+
+/// Whether work on a stream would now belong to a capture, or disturb one. Asking disturbs none.
+fn is_captured(stream: &Stream) -> Outcome<bool> {
+    match builder::stream_is_capturing(stream.as_raw()) {
+        Ok(status) => Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE),
+        Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
+            failure.answered();
+            Ok(true)
+        }
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,370 @@
+//! Pools, memory and events between processes, as far as one process can show it: a process may import what it has
+//! itself exported. What takes several is in `python/tests/test_ipc.py`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use cuirass::memory::{
+    DeviceMemoryResource, DeviceMemoryResourceOptions, IpcAllocationHandle, IpcBufferDescriptor, IpcEventDescriptor,
+    LegacyPinnedMemoryResource, MemoryResource,
+};
+use cuirass::testing::{Fault, Manner, Recording};
+use cuirass::{Buffer, Device, ErrorKind, Event, EventOptions, Stream, StreamOptions};
+use cuirass_call::graph::{builder, definition};
+use cuirass_testkit as testkit;
+use std::os::fd::AsRawFd;
+
+struct Shared {
+    stream: Stream,
+    pool: DeviceMemoryResource,
+    mapped: DeviceMemoryResource,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let pool = pool();
+        let mapped =
+            DeviceMemoryResource::from_allocation_handle(device(), &pool.allocation_handle().unwrap()).unwrap();
+        Shared { stream: stream(), pool, mapped }
+    }
+
+    /// Memory with a pattern, and what it is imported by.
+    fn export(&self, bytes: usize, pattern: u8) -> (Buffer, IpcBufferDescriptor) {
+        let buffer = self.pool.allocate(bytes, &self.stream).unwrap();
+        buffer.fill(pattern, &self.stream).unwrap();
+        self.stream.synchronize().unwrap();
+        let descriptor = buffer.ipc_descriptor().unwrap();
+        (buffer, descriptor)
+    }
+
+    fn import(&self, descriptor: &IpcBufferDescriptor, stream: &Stream) -> Buffer {
+        Buffer::from_ipc_descriptor(&self.mapped, descriptor, stream).unwrap()
+    }
+}
+
+fn device() -> Device {
+    Device::new(0).unwrap()
+}
+
+fn stream() -> Stream {
+    device().create_stream(&StreamOptions::default()).unwrap()
+}
+
+fn pool() -> DeviceMemoryResource {
+    let options = DeviceMemoryResourceOptions { ipc_enabled: true, ..DeviceMemoryResourceOptions::default() };
+    DeviceMemoryResource::create(device(), &options).unwrap()
+}
+
+fn bytes_of(buffer: &Buffer, stream: &Stream) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.len()];
+    buffer.copy_to_slice(&mut bytes, stream).unwrap();
+    bytes
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn count(recording: &Recording, call: &str) -> usize {
+    recording.take().iter().filter(|record| record.call == call).count()
+}
+
+#[test]
+fn imported_memory_is_the_same_memory() {
+    let _alone = testkit::alone();
+    let shared = Shared::new();
+    let (exported, descriptor) = shared.export(1000, 7);
+    assert_eq!((descriptor.size(), descriptor.pool()), (1000, shared.pool.uuid()));
+    let imported = shared.import(&descriptor, &shared.stream);
+    assert!(imported.is_mapped() && !exported.is_mapped());
+    assert_eq!((imported.len(), imported.device()), (1000, Some(device())));
+    assert_eq!(bytes_of(&imported, &shared.stream), [7; 1000]);
+    imported.fill(9, &shared.stream).unwrap();
+    assert_eq!(bytes_of(&exported, &shared.stream), [9; 1000]);
+    // It is passed on as it came.
+    assert_eq!(imported.ipc_descriptor().unwrap(), descriptor);
+    assert_eq!(imported.pool().unwrap().as_raw(), shared.mapped.as_raw());
+    imported.close().unwrap();
+    shared.stream.synchronize().unwrap();
+}
+
+#[test]
+fn what_a_mapped_pool_says_of_itself() {
+    let _alone = testkit::alone();
+    let shared = Shared::new();
+    let uuid = shared.pool.uuid().unwrap();
+    assert_eq!((uuid[6] >> 4, uuid[8] >> 6), (4, 2), "a random UUID");
+    assert_ne!(pool().uuid(), Some(uuid));
+    assert!(shared.pool.is_ipc_enabled() && !shared.pool.is_mapped());
+    assert!(shared.mapped.is_ipc_enabled() && shared.mapped.is_mapped() && shared.mapped.is_owned());
+    assert_eq!(shared.mapped.uuid(), Some(uuid));
+    for stream in [&shared.stream, &Stream::legacy_default()] {
+        let error = shared.mapped.allocate(64, stream).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Type, "{error}");
+        assert!(error.to_string().contains("mapped memory resource"), "{error}");
+    }
+    let error = shared.mapped.allocation_handle().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::State);
+    // Made of a file descriptor alone, it is told which it is.
+    let file = shared.pool.allocation_handle().unwrap();
+    let unnamed = IpcAllocationHandle::duplicate_of(file.as_raw_fd(), None).unwrap();
+    let unnamed = DeviceMemoryResource::from_allocation_handle(device(), &unnamed).unwrap();
+    assert_eq!(unnamed.uuid(), None);
+    unnamed.identify(uuid).unwrap();
+    unnamed.identify(uuid).unwrap();
+    assert_eq!(unnamed.uuid(), Some(uuid));
+    assert_eq!(unnamed.identify([1; 16]).unwrap_err().kind(), ErrorKind::Value);
+}
+
+#[test]
+fn an_import_is_made_once_and_unmapped_once() {
+    let _alone = testkit::alone();
+    let shared = Shared::new();
+    let (_exported, descriptor) = shared.export(64, 1);
+    let recording = Recording::start();
+    let first = shared.import(&descriptor, &shared.stream);
+    let second = shared.import(&descriptor, &shared.stream);
+    assert_eq!(first.as_raw(), second.as_raw());
+    assert_eq!(count(&recording, "cuMemPoolImportPointer"), 1);
+    first.close().unwrap();
+    assert_eq!(count(&recording, "cuMemFreeAsync"), 0);
+    assert_eq!(bytes_of(&second, &shared.stream), [1; 64]);
+    let third = shared.import(&descriptor, &shared.stream);
+    drop(second);
+    drop(third);
+    assert_eq!(count(&recording, "cuMemFreeAsync"), 1);
+    // Once it is gone it is mapped anew.
+    shared.stream.synchronize().unwrap();
+    let again = shared.import(&descriptor, &shared.stream);
+    assert_eq!(count(&recording, "cuMemPoolImportPointer"), 1);
+    assert_eq!(bytes_of(&again, &shared.stream), [1; 64]);
+}
+
+/// Whichever object of the pool they came through.
+#[test]
+fn two_objects_of_a_pool_share_a_mapping() {
+    let _alone = testkit::alone();
+    let shared = Shared::new();
+    let (exported, descriptor) = shared.export(64, 1);
+    let handle = shared.pool.allocation_handle().unwrap();
+    let other = DeviceMemoryResource::from_allocation_handle(device(), &handle).unwrap();
+    let recording = Recording::start();
+    let first = shared.import(&descriptor, &shared.stream);
+    let second = Buffer::from_ipc_descriptor(&other, &descriptor, &shared.stream).unwrap();
+    assert_eq!(first.as_raw(), second.as_raw());
+    assert_eq!(count(&recording, "cuMemPoolImportPointer"), 1);
+    let Shared { stream, pool, mapped } = shared;
+    first.close().unwrap();
+    mapped.close().unwrap();
+    assert_eq!(bytes_of(&second, &stream), [1; 64]);
+    second.close().unwrap();
+    other.close().unwrap();
+    exported.close().unwrap();
+    stream.synchronize().unwrap();
+    let calls: Vec<_> = recording.take();
+    let of = |name: &str| calls.iter().filter(|record| record.call == name).count();
+    assert_eq!((of("cuMemFreeAsync"), of("cuMemPoolDestroy")), (2, 2));
+    pool.close().unwrap();
+}
+
+#[test]
+fn the_last_share_waits_for_the_streams_of_all() {
+    let _alone = testkit::alone();
+    let shared = Shared::new();
+    let (_exported, descriptor) = shared.export(64, 1);
+    let other = stream();
+    let first = shared.import(&descriptor, &other);
+    let second = shared.import(&descriptor, &shared.stream);
+    let third = shared.import(&descriptor, &shared.stream);
+    first.close().unwrap();
+    third.close().unwrap();
+    let recording = Recording::start();
+    second.close().unwrap();
+    let calls: Vec<_> = recording.take();
+    let position = |name: &str| calls.iter().position(|record| record.call == name).expect(name);
+    let (recorded, waited, freed) =
+        (position("cuEventRecord"), position("cuStreamWaitEvent"), position("cuMemFreeAsync"));
+    assert!(recorded < waited && waited < freed, "{calls:?}");
+    assert_eq!(calls[recorded].arguments[1], other.as_raw().addr() as u64);
+    assert_eq!(calls[waited].arguments[0], shared.stream.as_raw().addr() as u64);
+    assert_eq!(calls[freed].arguments[1], shared.stream.as_raw().addr() as u64);
+    assert_eq!(calls.iter().filter(|record| record.call == "cuEventRecord").count(), 1, "one stream, one event");
+    shared.stream.synchronize().unwrap();
+}
+
+#[test]
+fn a_release_waits_for_a_capture_and_an_import_revives_it() {
+    let alone = testkit::alone();
+    let shared = Shared::new();
+    let (_exported, descriptor) = shared.export(64, 5);
+    let captured = stream();
+    let imported = shared.import(&descriptor, &captured);
+    let mode = cuirass::raw::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    builder::stream_begin_capture(captured.as_raw(), mode).unwrap();
+    let recording = Recording::start();
+    imported.close().unwrap();
+    assert_eq!(cuirass::pending_releases(), 1);
+    // It is mapped still, and given out again.
+    let again = shared.import(&descriptor, &shared.stream);
+    assert_eq!(count(&recording, "cuMemPoolImportPointer"), 0);
+    definition::destroy(builder::stream_end_capture(captured.as_raw()).unwrap()).unwrap();
+    cuirass::drain();
+    assert_eq!(cuirass::pending_releases(), 0);
+    assert_eq!(bytes_of(&again, &shared.stream), [5; 64]);
+    again.close().unwrap();
+    let calls = recording.take();
+    assert_eq!(calls.iter().filter(|record| record.call == "cuMemFreeAsync").count(), 1, "{calls:?}");
+    assert_eq!(alone.reports(), [""; 0]);
+}
+
+#[test]
+fn threads_import_and_let_go_together() {
+    let alone = testkit::alone();
+    let shared = Shared::new();
+    let pieces: Vec<_> = (0..4_u8).map(|pattern| shared.export(256, pattern)).collect();
+    let descriptors: Vec<_> = pieces.iter().map(|(_, descriptor)| descriptor.clone()).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..8_usize {
+            let (shared, descriptors) = (&shared, &descriptors);
+            scope.spawn(move || {
+                let own = stream();
+                for round in 0..50 {
+                    let at = (thread + round) % descriptors.len();
+                    let stream = if round % 3 == 0 { &shared.stream } else { &own };
+                    let buffer = shared.import(&descriptors[at], stream);
+                    assert!(bytes_of(&buffer, &own).iter().all(|byte| usize::from(*byte) == at));
+                    drop(buffer);
+                }
+                own.synchronize().unwrap();
+            });
+        }
+    });
+    shared.stream.synchronize().unwrap();
+    assert_eq!(alone.reports(), [""; 0]);
+}
+
+#[test]
+fn what_is_no_shared_memory_says_so() {
+    let _alone = testkit::alone();
+    let shared = Shared::new();
+    let (exported, descriptor) = shared.export(64, 1);
+    let said = |error: cuirass::Error, kind: ErrorKind, words: &str| {
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    let plain = device().memory_resource().unwrap();
+    said(plain.allocation_handle().unwrap_err(), ErrorKind::State, "not IPC-enabled");
+    let memory = plain.allocate(64, &shared.stream).unwrap();
+    said(memory.ipc_descriptor().unwrap_err(), ErrorKind::State, "not IPC-enabled");
+    let pinned = LegacyPinnedMemoryResource.allocate(64, &shared.stream).unwrap();
+    said(pinned.ipc_descriptor().unwrap_err(), ErrorKind::State, "of no pool");
+    let import = |pool: &DeviceMemoryResource, descriptor: &IpcBufferDescriptor| {
+        Buffer::from_ipc_descriptor(pool, descriptor, &shared.stream).unwrap_err()
+    };
+    said(import(&plain, &descriptor), ErrorKind::State, "not IPC-enabled");
+    said(import(&shared.pool, &descriptor), ErrorKind::State, "this process's own");
+    let other = Shared::new();
+    said(import(&other.mapped, &descriptor), ErrorKind::Value, "is of memory of");
+    let error = import(&shared.mapped, &{
+        let mut bytes = descriptor.to_bytes();
+        assert_eq!(bytes.len(), IpcBufferDescriptor::LENGTH);
+        for (changed, words) in [(0, "does not begin"), (50, "changed on the way"), (bytes.len() - 1, "changed")] {
+            bytes[changed] ^= 1;
+            said(IpcBufferDescriptor::from_bytes(&bytes).unwrap_err(), ErrorKind::Value, words);
+            bytes[changed] ^= 1;
+        }
+        for length in [0, 63, bytes.len() - 1] {
+            said(IpcBufferDescriptor::from_bytes(&bytes[..length]).unwrap_err(), ErrorKind::Value, "bytes");
+        }
+        assert_eq!(IpcBufferDescriptor::from_bytes(&bytes).unwrap(), descriptor);
+        IpcBufferDescriptor::from_raw([0xee; 64], 64)
+    });
+    assert_eq!(error.call(), "cuMemPoolImportPointer", "{error}");
+    let event = IpcEventDescriptor::from_raw([3; 64], true);
+    assert_eq!(IpcEventDescriptor::from_bytes(&event.to_bytes()).unwrap(), event);
+    said(IpcEventDescriptor::from_bytes(&descriptor.to_bytes()).unwrap_err(), ErrorKind::Value, "does not begin");
+    let local = device().create_event(&EventOptions::default()).unwrap();
+    said(local.ipc_descriptor().unwrap_err(), ErrorKind::State, "not IPC-enabled");
+    assert!(Event::from_ipc_descriptor(&event).is_err());
+    // A file that is no pool, and a number that is no file.
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let handle = IpcAllocationHandle::from_file(file.into(), None);
+    let error = DeviceMemoryResource::from_allocation_handle(device(), &handle).unwrap_err();
+    assert_eq!(error.call(), "cuMemPoolImportFromShareableHandle", "{error}");
+    said(IpcAllocationHandle::duplicate_of(-1, None).unwrap_err(), ErrorKind::State, "Bad file descriptor");
+    exported.close().unwrap();
+}
+
+#[test]
+fn a_failed_import_says_whose_the_memory_is() {
+    let _alone = testkit::alone();
+    let shared = Shared::new();
+    let (_exported, descriptor) = shared.export(64, 1);
+    let fault = Fault::in_call("cuMemPoolImportPointer").status(1).on_this_thread().inject().unwrap();
+    let error = Buffer::from_ipc_descriptor(&shared.mapped, &descriptor, &shared.stream).unwrap_err();
+    drop(fault);
+    assert!(error.to_string().starts_with("CUDA_ERROR_INVALID_VALUE"), "{error}");
+    let process = format!("exported by process {}", std::process::id());
+    assert!(error.notes().iter().any(|note| note.contains(&process)), "{:?}", error.notes());
+    // Nothing is left of it.
+    assert_eq!(bytes_of(&shared.import(&descriptor, &shared.stream), &shared.stream), [1; 64]);
+}
+
+/// Whatever call fails, no file descriptor is left, and nothing else.
+#[test]
+fn no_file_is_left_whichever_call_fails() {
+    let alone = testkit::alone();
+    let cycle = || -> cuirass::Result<()> {
+        let stream = device().create_stream(&StreamOptions::default())?;
+        let options = DeviceMemoryResourceOptions { ipc_enabled: true, ..DeviceMemoryResourceOptions::default() };
+        let pool = DeviceMemoryResource::create(device(), &options)?;
+        let handle = pool.allocation_handle()?;
+        let mapped = DeviceMemoryResource::from_allocation_handle(device(), &handle)?;
+        handle.close()?;
+        let exported = pool.allocate(64, &stream)?;
+        let imported = Buffer::from_ipc_descriptor(&mapped, &exported.ipc_descriptor()?, &stream)?;
+        imported.close()?;
+        exported.close()?;
+        stream.synchronize()
+    };
+    cycle().unwrap();
+    let recording = Recording::start();
+    cycle().unwrap();
+    let mut calls: Vec<_> = recording.take().iter().map(|record| record.call).collect();
+    drop(recording);
+    calls.sort_unstable();
+    calls.dedup();
+    let mut before = (open_files(), testkit::census());
+    for call in calls.iter().filter(|call| !call.contains("Destroy") && !call.contains("Free")) {
+        let fault = Fault::in_call(call).status(999).manner(Manner::Refused).on_this_thread().inject().unwrap();
+        let result = cycle();
+        let hit = fault.count();
+        drop(fault);
+        cuirass::drain();
+        device().synchronize().unwrap();
+        let told = alone.reports();
+        assert!(hit == 0 || result.is_err() || !told.is_empty(), "{call}");
+        // What is leaked, because its release could not be made, was told.
+        if format!("{told:?} {result:?}").contains("leaked") {
+            before = (open_files(), testkit::census());
+        }
+        assert_eq!((open_files(), testkit::census()), before, "after a failure of {call}");
+    }
+}
+
+#[test]
+fn many_cycles_leave_nothing() {
+    let _alone = testkit::alone();
+    let cycle = |shared: &Shared| {
+        let (exported, descriptor) = shared.export(64, 3);
+        let imported = shared.import(&IpcBufferDescriptor::from_bytes(&descriptor.to_bytes()).unwrap(), &shared.stream);
+        imported.close().unwrap();
+        exported.close().unwrap();
+        shared.stream.synchronize().unwrap();
+    };
+    cycle(&Shared::new());
+    let (files, census) = (open_files(), testkit::census());
+    for _ in 0..200 {
+        let shared = Shared::new();
+        (0..10).for_each(|_| cycle(&shared));
+    }
+    assert_eq!((open_files(), testkit::census()), (files, census));
+}

@@ -1,0 +1,194 @@
+"""The functions with a calling form of their own: the common form of a call and every other give the same."""
+
+import gc
+import inspect
+import pickle
+import sys
+
+import pytest
+
+import cuirass
+from cuirass import Buffer, CUDAError, DeviceMemoryResource, LaunchConfig, Stream, launch, testing
+
+from .conftest import tells_parameters
+
+ONE = LaunchConfig(grid=1, block=1)
+
+
+def read(buffer, stream, pinned):
+    host, view = pinned(buffer.size, "B")
+    buffer.copy_to(host, stream=stream)
+    stream.sync()
+    return bytes(view)
+
+
+ALLOCATIONS = [
+    lambda resource, stream: resource.allocate(16, stream=stream),
+    lambda resource, stream: resource.allocate(stream=stream, size=16),
+    lambda resource, stream: resource.allocate(size=16, stream=stream),
+    lambda resource, stream: DeviceMemoryResource.allocate(resource, 16, stream=stream),
+    lambda resource, stream: resource.allocate(*[16], **{"".join(["str", "eam"]): stream}),
+]
+FILLS = [
+    lambda buffer, value, stream: buffer.fill(value, stream=stream),
+    lambda buffer, value, stream: buffer.fill(stream=stream, value=value),
+    lambda buffer, value, stream: Buffer.fill(buffer, value, stream=stream),
+    lambda buffer, value, stream: buffer.fill(bytes([value]), stream=stream),
+]
+
+
+@pytest.mark.parametrize("allocate", ALLOCATIONS)
+def test_forms_of_memory(allocate, device, stream, pinned):
+    resource = device.memory_resource
+    buffer, other = allocate(resource, stream), allocate(resource, stream)
+    assert buffer.size == 16 and buffer.memory_resource is resource
+    for value, fill in enumerate(FILLS):
+        assert fill(buffer, value + 1, stream) is None
+        assert read(buffer, stream, pinned) == bytes([value + 1]) * 16
+    assert buffer.copy_to(other, stream=stream) is other
+    assert buffer.copy_to(dst=other, stream=stream, options=None) is other
+    assert read(other, stream, pinned) == bytes([4]) * 16
+    made = buffer.copy_to(stream=stream)
+    assert read(made, stream, pinned) == bytes([4]) * 16
+    again = buffer.copy_to(None, stream=stream)
+    assert again is not other and read(again, stream, pinned) == bytes([4]) * 16
+    other.fill(9, stream=stream)
+    assert buffer.copy_from(other, stream=stream) is None
+    assert read(buffer, stream, pinned) == bytes([9]) * 16
+    buffer.close(stream)
+    other.close(stream=stream)
+    made.close(None)
+    again.close()
+    assert all(one.is_closed for one in (buffer, other, made, again))
+    buffer.close()
+
+
+def test_forms_of_a_stream(device, stream):
+    event = device.create_event()
+    assert stream.record(event) is event
+    assert stream.record(event=event) is event
+    assert isinstance(stream.record(), cuirass.Event)
+    assert isinstance(stream.record(None), cuirass.Event)
+    assert stream.wait(event) is None
+    assert stream.wait(event_or_stream=event) is None
+    assert stream.sync() is None
+
+
+def test_wrong_calls(device, stream):
+    resource = device.memory_resource
+    buffer = resource.allocate(16, stream=stream)
+    for call, text in (
+        (lambda: buffer.fill(1), "missing 1 required keyword argument: 'stream'"),
+        (lambda: buffer.fill(1, stream), "takes 1 positional argument|positional"),
+        (lambda: buffer.fill(1, strem=stream), "strem"),
+        (lambda: buffer.fill(1, stream=stream, more=1), "more"),
+        (lambda: buffer.fill(1, stream=object()), "stream must be a Stream"),
+        (lambda: buffer.copy_to(1, stream=stream), "dst must be a Buffer, not int"),
+        (lambda: buffer.copy_from(None, stream=stream), "src must be a Buffer, not NoneType"),
+        (lambda: buffer.close(stream, stream), "positional"),
+        (lambda: resource.allocate("16", stream=stream), "int"),
+        (lambda: Buffer.fill(), "needs an argument|unbound method"),
+        (lambda: Buffer.fill(resource, 1, stream=stream), "Buffer"),
+        (lambda: Stream.sync(buffer), "Stream"),
+        (lambda: stream.sync(1), "no arguments"),
+        (lambda: stream.record(1), "event must be an Event, not int"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            call()
+    with pytest.raises(OverflowError, match="a byte"):
+        buffer.fill(256, stream=stream)
+    with pytest.raises(ValueError, match="only an Event"):
+        stream.wait(1)
+    buffer.close()
+    with pytest.raises(RuntimeError, match="this buffer is closed"):
+        buffer.fill(1, stream=stream)
+    with testing.fail("cuStreamSynchronize"), pytest.raises(CUDAError):
+        stream.sync()
+
+
+def test_forms_of_a_launch(code, device, stream, pinned):
+    out, view = pinned(64, "Q")
+    kernel = code.get_kernel("quad")
+    for value, call in enumerate(
+        (
+            lambda value: launch(stream, ONE, kernel, out, value),
+            lambda value: launch(stream, ONE, kernel, *[out, value]),
+            lambda value: launch(stream, ONE, kernel, out.handle, value),
+        )
+    ):
+        assert call(value + 1) is None
+        stream.sync()
+        assert view[0] == value + 1
+    assert launch(kernel=code.get_kernel("nothing"), config=ONE, stream=stream) is None
+    assert launch(stream, ONE, kernel=code.get_kernel("nothing")) is None
+    stream.sync()
+    with pytest.raises(TypeError, match="missing 2 required positional arguments: 'config' and 'kernel'"):
+        launch(stream)
+    with pytest.raises(TypeError, match="config must be a LaunchConfig, not int"):
+        launch(stream, 1, kernel)
+    with pytest.raises(TypeError, match="kernel must be a Kernel, not int"):
+        launch(stream, ONE, 1)
+    with pytest.raises(TypeError, match="what"):
+        launch(stream, ONE, kernel, out, 1, what=1)
+    with pytest.raises(TypeError, match="argument 1 is of type list"):
+        launch(stream, ONE, kernel, out, [])
+    if tells_parameters():
+        with pytest.raises(ValueError, match="takes 2 arguments, 3 were given"):
+            launch(stream, ONE, kernel, out, 1, 2)
+        with pytest.raises(ValueError, match="takes 2 arguments, 20 were given"):
+            launch(stream, ONE, kernel, *[out] * 20)
+        for value in (1 << 64, -(1 << 63) - 1):
+            with pytest.raises(OverflowError, match="parameter 1 has 8 bytes"):
+                launch(stream, ONE, kernel, out, value)
+    with testing.fail("cuLaunchKernelEx"), pytest.raises(CUDAError):
+        launch(stream, ONE, kernel, out, 1)
+
+
+def test_as_python_sees_them():
+    assert repr(launch) == "<built-in function launch>"
+    assert str(inspect.signature(launch)) == "(stream, config, kernel, *kernel_args)"
+    assert launch.__module__ == "cuirass._cuirass" and launch.__name__ == launch.__qualname__ == "launch"
+    assert launch.__doc__.startswith("Runs a kernel on a stream")
+    assert pickle.loads(pickle.dumps(launch)) is launch
+    assert str(inspect.signature(Buffer.fill)) == "(self, /, value, *, stream)"
+    assert Buffer.fill.__qualname__ == "Buffer.fill" and Buffer.fill.__doc__.startswith("Fills it with a pattern")
+    assert str(inspect.signature(Stream.record)) == "(self, /, event=None, options=None)"
+
+
+def test_references_are_given_back(code, device, stream):
+    """Of whatever a call was given, in either form, whether it works or not."""
+    resource, event, kernel = device.memory_resource, device.create_event(), code.get_kernel("add")
+    buffer, other, number = resource.allocate(64, stream=stream), resource.allocate(64, stream=stream), 2**40 + 7
+
+    def calls():
+        launch(stream, ONE, kernel, buffer, 0, 1)
+        launch(stream=stream, config=ONE, kernel=code.get_kernel("nothing"))
+        stream.record(event)
+        stream.record(event=event)
+        buffer.fill(1, stream=stream)
+        buffer.copy_to(other, stream=stream)
+        buffer.copy_to(dst=other, stream=stream)
+        resource.allocate(64, stream=stream).close(stream)
+        for wrong in (
+            lambda: launch(stream, ONE, kernel, buffer, number, 1),
+            lambda: launch(stream, ONE, kernel, buffer, event, 1),
+            lambda: buffer.fill(number, stream=stream),
+            lambda: buffer.fill(1, other=stream),
+            lambda: buffer.copy_to(event, stream=stream),
+        ):
+            try:
+                wrong()
+            except (TypeError, OverflowError, ValueError):
+                pass
+            else:
+                assert not tells_parameters()
+        stream.sync()
+
+    kept = [stream, ONE, kernel, buffer, other, event, resource, number]
+    calls()
+    gc.collect()
+    before = [sys.getrefcount(one) for one in kept]
+    for _ in range(200):
+        calls()
+    gc.collect()
+    assert [sys.getrefcount(one) for one in kept] == before
