@@ -102,6 +102,7 @@ fn event() -> Result<Event> {
 }
 
 /// Another process's event, as bytes. That process lives as long as this one.
+#[allow(clippy::zombie_processes)]
 fn event_elsewhere() -> Result<IpcEventDescriptor> {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let bytes = BYTES.get_or_init(|| {
