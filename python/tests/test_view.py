@@ -325,6 +325,13 @@ def test_the_consumers_stream_reaches_the_producer():
 # Buffers, layouts, types.
 
 
+@pytest.fixture
+def memory(device, stream):
+    buffer = device.allocate(256, stream=stream)
+    yield buffer
+    buffer.close()
+
+
 def test_from_buffer(device, stream, memory, pinned):
     f4 = np.dtype("f4")
     for arguments in [
