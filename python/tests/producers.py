@@ -2,6 +2,10 @@
 
 import ctypes
 
+import pytest
+
+from cuirass.utils import StridedMemoryView
+
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 VERSIONED, UNVERSIONED = b"dltensor_versioned", b"dltensor"
 READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
@@ -140,3 +144,35 @@ class Interface:
 
     def __init__(self, name, **entries):
         setattr(self, name, entries)
+
+
+def facts(view):
+    try:
+        dtype = view.dtype
+    except Exception as error:
+        dtype = type(error)
+    return {
+        "ptr": view.ptr,
+        "shape": view.shape,
+        "strides": view.strides,
+        "size": view.size,
+        "dtype": dtype,
+        "device_id": view.device_id,
+        "is_device_accessible": view.is_device_accessible,
+        "readonly": view.readonly,
+        "device": view.__dlpack_device__(),
+        "itemsize": view._layout.itemsize,
+    }
+
+
+def same(make):
+    """What the official class says of the same object, or how it fails."""
+    official = pytest.importorskip("cuda.core.utils").StridedMemoryView
+    answers = []
+    for each in (StridedMemoryView, official):
+        try:
+            answers.append(facts(make(each)))
+        except Exception as error:
+            answers.append(type(error))
+    assert answers[0] == answers[1]
+    return answers[0]

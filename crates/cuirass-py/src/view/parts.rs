@@ -98,10 +98,10 @@ pub fn of_any(object: &Bound<'_, PyAny>, stream_ptr: Option<&Bound<'_, PyAny>>) 
         Offers::Methods => {}
     }
     let py = object.py();
-    if object.getattr_opt(intern!(py, "__dlpack__"))?.is_some() {
-        return protocol::from_dlpack(object, consumer);
+    if object.hasattr(intern!(py, "__dlpack__"))? {
+        return protocol::by_methods(object, consumer);
     }
-    if object.getattr_opt(intern!(py, "__cuda_array_interface__"))?.is_some() {
+    if object.hasattr(intern!(py, "__cuda_array_interface__"))? {
         return interface::from_cuda(object, consumer);
     }
     let kind = object.get_type().name()?;

@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null, null_mut};
@@ -222,15 +223,15 @@ fn raised(py: Python<'_>) -> PyErr {
     PyErr::take(py).unwrap_or_else(|| refused("the exporter's __dlpack_c_exchange_api__ failed, and does not say why"))
 }
 
+/// The newest version that a producer may use.
+static NEWEST: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+
 /// The view of an object, by its methods.
-fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
+pub fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     let py = object.py();
     let device = object.call_method0(intern!(py, "__dlpack_device__"))?;
-    let (kind, id) = device.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().and_then(|(kind, id)| {
-        // jax and others return an enum.
-        let kind = kind.call_method0(intern!(py, "__index__"))?.extract::<i32>()?;
-        Ok((kind, id.extract::<i32>()?))
-    })?;
+    // The kind is an enum of some libraries, which converts to an int.
+    let (kind, id) = device.extract::<(i32, i32)>()?;
     if !matches!(kind, CPU | CUDA | CUDA_HOST | CUDA_MANAGED) {
         let message = format!("memory of DLPack's device type {kind} is neither the host's nor CUDA's (device {id})");
         return Err(refused(message));
@@ -242,13 +243,14 @@ fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     } else {
         keywords.set_item(intern!(py, "stream"), py.None())?;
     }
-    keywords.set_item(intern!(py, "max_version"), (VERSION.major, VERSION.minor))?;
+    let version = NEWEST.get_or_try_init(py, || (VERSION.major, VERSION.minor).into_pyobject(py).map(Bound::unbind))?;
+    keywords.set_item(intern!(py, "max_version"), version)?;
     let method = object.getattr(intern!(py, "__dlpack__"))?;
-    let capsule = match method.call(PyTuple::empty(py), Some(&keywords)) {
+    let capsule = match method.call((), Some(&keywords)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             // A producer from before version 1.0.
             keywords.del_item(intern!(py, "max_version"))?;
-            method.call(PyTuple::empty(py), Some(&keywords)).inspect_err(|second| {
+            method.call((), Some(&keywords)).inspect_err(|second| {
                 second.set_context(py, Some(error));
             })?
         }
