@@ -5,6 +5,7 @@ use crate::handle::Handle;
 use crate::memory::live::{LIVE, View};
 use crate::memory::peer;
 use crate::module::Callable;
+use crate::order;
 use crate::report;
 use crate::state;
 use crate::status::{
@@ -124,7 +125,8 @@ impl Task for KernelTask {
     fn run(&self, job: &Job) -> Result<(), Failure> {
         let peers =
             if self.multiple_devices() { state::lock().map_or(0, |state| peer::mask(&state, job.context)) } else { 0 };
-        let memory = View { map: &LIVE, device: job.device, peers };
+        let touched = job.order.is_some().then(Mutex::default);
+        let memory = View { map: &LIVE, device: job.device, peers, touched };
         let lent = Lent { context: job.context, device: job.device, printed: Mutex::new(Vec::new()) };
         let product = |size: [u32; 3]| size.iter().map(|size| u64::from(*size)).product::<u64>();
         let few = product(self.grid).saturating_mul(product(self.block)) <= FEW;
@@ -143,6 +145,10 @@ impl Task for KernelTask {
         let limits = Limits { cooperative: self.cooperative, ..Limits::default() };
         let outcome = cuirass_ptx::run_with(&launch, &memory, &lent, &limits);
         output::keep(&lent.printed.lock());
+        if let Some(touched) = memory.touched {
+            let name = || format!("kernel {} of ", self.callable.kernel.name());
+            order::touched(job, name, touched.into_inner());
+        }
         outcome.map(drop).map_err(|fault| failure(&fault))
     }
 

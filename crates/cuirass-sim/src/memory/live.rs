@@ -5,8 +5,8 @@
 //! its own lock, so that kernels never take the driver's.
 
 use crate::host;
-use cuirass_ptx::{DeviceMemory, Region};
-use parking_lot::RwLock;
+use cuirass_ptx::{DeviceMemory, Region, Touched};
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -155,6 +155,8 @@ pub struct View<'a> {
     pub device: usize,
     /// Devices whose memory its context has been given access to, a bit each.
     pub peers: u64,
+    /// What the kernel touches, if the stream-order checker wants to know.
+    pub touched: Option<Mutex<Touched>>,
 }
 
 impl DeviceMemory for View<'_> {
@@ -171,6 +173,16 @@ impl DeviceMemory for View<'_> {
 
     fn epoch(&self) -> u64 {
         self.map.epoch.load(Ordering::Acquire)
+    }
+
+    fn watches(&self) -> bool {
+        self.touched.is_some()
+    }
+
+    fn touched(&self, touched: Touched) {
+        if let Some(all) = &self.touched {
+            all.lock().extend(&touched);
+        }
     }
 }
 
@@ -204,7 +216,7 @@ mod tests {
     fn a_peer_needs_leave() {
         let map = LiveMap::new();
         map.add(piece(0, 16, 1));
-        let view = |device, peers| View { map: &map, device, peers };
+        let view = |device, peers| View { map: &map, device, peers, touched: None };
         assert!(view(0, 0).region(3).is_some());
         assert!(view(1, 0).region(3).is_none());
         assert!(view(1, 1).region(3).is_some());

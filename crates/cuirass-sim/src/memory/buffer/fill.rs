@@ -2,9 +2,11 @@
 
 use super::{Bytes, Expect, Missing, Side};
 use crate::host;
+use crate::order;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE};
 use crate::task::{Failure, Job, NodeKind, Task};
+use cuirass_ptx::{Touch, Touched};
 use cuirass_sys::cuda::{CUdeviceptr, CUstream};
 use std::any::Any;
 use std::ffi::{c_uchar, c_uint, c_ushort};
@@ -71,7 +73,13 @@ impl Bytes for Fill {
 }
 
 impl Task for Fill {
-    fn run(&self, _job: &Job) -> Result<(), Failure> {
+    fn run(&self, job: &Job) -> Result<(), Failure> {
+        if job.order.is_some() {
+            let mut touched = Touched::default();
+            let lines = (0..self.height).map(|line| self.to.address + line * self.pitch);
+            lines.for_each(|line| touched.add(Touch::Write, line, self.width * self.element));
+            order::touched(job, || "a fill by ".to_owned(), touched);
+        }
         self.attempt().map_err(|missing| missing.locked())
     }
 
