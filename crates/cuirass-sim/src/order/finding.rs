@@ -12,7 +12,7 @@ pub enum Rule {
     Race,
     /// Memory of a pool or a graph is used by work that does not come after its allocation.
     UseBeforeReady,
-    /// Memory is used by work that comes after its release.
+    /// Memory is used by work that was asked for after its release.
     UseAfterRelease,
     /// Memory is released without waiting for work that uses it.
     ReleaseTooEarly,
@@ -79,7 +79,7 @@ pub fn unready(piece: &Piece, access: &Access) -> String {
     )
 }
 
-/// An operation comes after the release.
+/// An operation was put into its stream after the release.
 pub fn too_late(piece: &Piece, access: &Access) -> String {
     format!(
         "{} uses {}, which had been released by {}",

@@ -210,7 +210,9 @@ impl Checker {
             return;
         }
         let ready = allocation.since.and_then(|dep| Some((self.epoch(dep)?, self.lanes.get(&dep.queue)?.name.clone())));
-        self.pieces.add(allocation.id, Piece::new(allocation.start, allocation.len, allocation.made, ready));
+        self.serial += 1;
+        let piece = Piece::new(allocation.start, allocation.len, allocation.made, ready, self.serial);
+        self.pieces.add(allocation.id, piece);
     }
 }
 
@@ -274,7 +276,9 @@ pub fn submitted(state: &State, key: QueueKey, count: u64, after: &[Dep], work: 
         let Work::Task(task) = work else { return Some(operation) };
         if let Some(made) = task.as_any().downcast_ref::<pool::Allocate>() {
             let ready = Some((operation.epoch, operation.on.clone()));
-            checker.pieces.add(made.number(), Piece::new(made.start(), made.len(), operation.place, ready));
+            checker
+                .pieces
+                .add(made.number(), Piece::new(made.start(), made.len(), operation.place, ready, operation.serial));
         } else if let Some(free) = task.as_any().downcast_ref::<pool::Free>() {
             checker.pieces.release(free.id, Release::Stream(operation.clone()), &checker.lines);
         }
@@ -343,6 +347,7 @@ pub fn allocated(allocation: &Allocation) {
 /// The host ends an allocation: what it does not know to be done by now may still use it. The first end counts.
 pub fn freed(number: u64) {
     with(|checker| {
+        checker.serial += 1;
         let (clock, serial) = (checker.host.clone(), checker.serial);
         let release = Release::Host { place: thread::place(), clock, serial };
         checker.pieces.release(number, release, &checker.lines);

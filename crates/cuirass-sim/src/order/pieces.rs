@@ -23,6 +23,8 @@ pub struct Piece {
     pub made: Place,
     /// The stream that it was made in, and from where on it may be used there (none: from its call on).
     pub ready: Option<(Epoch, Arc<str>)>,
+    /// Operations with a greater number were put into a stream later.
+    pub serial: u64,
     /// What ended it.
     pub released: Option<Release>,
     touches: Vec<Access>,
@@ -30,8 +32,8 @@ pub struct Piece {
 
 impl Piece {
     /// A piece that nothing has touched yet.
-    pub fn new(start: u64, len: u64, made: Place, ready: Option<(Epoch, Arc<str>)>) -> Self {
-        Self { start, len: len.max(1), made, ready, released: None, touches: Vec::new() }
+    pub fn new(start: u64, len: u64, made: Place, ready: Option<(Epoch, Arc<str>)>, serial: u64) -> Self {
+        Self { start, len: len.max(1), made, ready, serial, released: None, touches: Vec::new() }
     }
 
     fn end(&self) -> u64 {
@@ -64,35 +66,29 @@ pub enum Release {
     },
 }
 
+impl Release {
+    fn serial(&self) -> u64 {
+        match self {
+            Release::Stream(free) => free.serial,
+            Release::Host { serial, .. } => *serial,
+        }
+    }
+}
+
 /// The lines that are still told apart. The work of any other line is done, and the host knows it.
 #[derive(Default)]
 pub struct Lines(pub HashSet<u32>);
 
 impl Lines {
-    /// Whether an operation comes after a piece of work.
+    /// Whether an operation comes after a piece of work, or is the same: what a conditional node runs is one operation.
     pub fn after(&self, operation: &Operation, epoch: Epoch) -> bool {
         operation.before.has(epoch)
-            || operation.epoch.line == epoch.line && epoch.count < operation.epoch.count
+            || operation.epoch.line == epoch.line && epoch.count <= operation.epoch.count
             || !self.0.contains(&epoch.line)
     }
 
     fn known(&self, clock: &Clock, epoch: Epoch) -> bool {
         clock.has(epoch) || !self.0.contains(&epoch.line)
-    }
-
-    /// Whether an operation may use a piece: it comes after the allocation and not after the release.
-    fn may_use(&self, operation: &Operation, piece: &Piece) -> bool {
-        let ready = piece.ready.as_ref().is_none_or(|(epoch, _)| self.after(operation, *epoch));
-        ready && !self.is_late(operation, piece)
-    }
-
-    /// Whether an operation comes after the release of a piece.
-    fn is_late(&self, operation: &Operation, piece: &Piece) -> bool {
-        match &piece.released {
-            None => false,
-            Some(Release::Stream(free)) => self.after(operation, free.epoch),
-            Some(Release::Host { serial, .. }) => operation.serial > *serial,
-        }
     }
 
     /// Whether the release of a piece waits for an operation.
@@ -176,7 +172,7 @@ impl Pieces {
         let mut by_piece: BTreeMap<u64, Sets> = BTreeMap::new();
         for touch in Touch::ALL {
             for (start, end) in touched.ranges(touch) {
-                self.share_out(operation, touch, (*start, *end), lines, &mut by_piece);
+                self.share_out(operation, touch, (*start, *end), &mut by_piece);
             }
         }
         for (key, sets) in by_piece {
@@ -184,44 +180,26 @@ impl Pieces {
         }
     }
 
-    /// Finds out which pieces an operation means by a range: addresses are used again.
-    fn share_out(
-        &self,
-        operation: &Operation,
-        touch: Touch,
-        range: (u64, u64),
-        lines: &Lines,
-        into: &mut BTreeMap<u64, Sets>,
-    ) {
+    /// Finds out which pieces an operation means by a range, as addresses are used again: the newest ones that were
+    /// there when it was put into its stream.
+    fn share_out(&self, operation: &Operation, touch: Touch, range: (u64, u64), into: &mut BTreeMap<u64, Sets>) {
+        let known = |key: u64| self.all.get(&key).filter(|piece| piece.serial < operation.serial);
         let mut give = |key: u64, piece: &Piece, (from, to): (u64, u64)| {
             let (from, to) = (from.max(piece.start), to.min(piece.end()));
             if from < to {
                 into.entry(key).or_default().push(touch, from, to);
             }
         };
-        let past = |from: u64, to: u64| {
-            let pieces = self.past.iter().rev().filter_map(|key| Some((*key, self.all.get(key)?)));
-            pieces.filter(move |(_, piece)| piece.start < to && from < piece.end())
-        };
-        let there = self.meeting(range.0, range.1);
-        for key in &there {
-            let Some(piece) = self.all.get(key) else { continue };
-            let (from, to) = (range.0.max(piece.start), range.1.min(piece.end()));
-            if lines.may_use(operation, piece) {
-                give(*key, piece, (from, to));
+        for key in self.meeting(range.0, range.1).into_iter().rev() {
+            let Some(piece) = self.all.get(&key) else { continue };
+            if known(key).is_some() {
+                give(key, piece, range);
                 continue;
             }
-            match past(from, to).find(|(_, piece)| lines.may_use(operation, piece)) {
-                Some((key, piece)) => give(key, piece, (from, to)),
-                None => {
-                    // Nobody's it may use: rather one that it used too late than one that it could not know yet.
-                    let late = past(from, to).find(|(_, past)| lines.is_late(operation, past));
-                    let unready = !lines.is_late(operation, piece);
-                    match late.filter(|_| unready) {
-                        Some((key, piece)) => give(key, piece, (from, to)),
-                        None => give(*key, piece, (from, to)),
-                    }
-                }
+            let (from, to) = (range.0.max(piece.start), range.1.min(piece.end()));
+            let mut past = self.past.iter().rev().filter_map(|key| Some((*key, known(*key)?)));
+            if let Some((key, piece)) = past.find(|(_, piece)| piece.start < to && from < piece.end()) {
+                give(key, piece, (from, to));
             }
         }
     }
@@ -230,11 +208,14 @@ impl Pieces {
         let Some(piece) = self.all.get(&key) else { return };
         let operation = &access.operation;
         let call = operation.place.call;
-        if !lines.may_use(operation, piece) {
-            let late = lines.is_late(operation, piece);
-            let rule = if late { finding::Rule::UseAfterRelease } else { finding::Rule::UseBeforeReady };
-            let text = if late { finding::too_late(piece, &access) } else { finding::unready(piece, &access) };
-            return self.say(rule, key, access.place(), call, text);
+        let late = piece.released.as_ref().is_some_and(|release| release.serial() < operation.serial);
+        if late {
+            let text = finding::too_late(piece, &access);
+            return self.say(finding::Rule::UseAfterRelease, key, access.place(), call, text);
+        }
+        if !piece.ready.as_ref().is_none_or(|(epoch, _)| lines.after(operation, *epoch)) {
+            let text = finding::unready(piece, &access);
+            return self.say(finding::Rule::UseBeforeReady, key, access.place(), call, text);
         }
         let early = piece.released.as_ref().is_some_and(|release| !lines.waits(release, operation));
         let mut found = Vec::new();
