@@ -30,7 +30,9 @@ __all__ = [
 
 
 Finding = namedtuple("Finding", ("rule", "call", "text"))
-Finding.__doc__ = """Something that :class:`check_order` found: the rule, the call that it is about, a sentence that names both places."""
+Finding.__doc__ = (
+    """What :class:`check_order` found: the rule, the call it is about, a sentence that names both places."""
+)
 
 
 def library() -> str | None:

@@ -1,5 +1,6 @@
-"""The stream-order checker: planted mistakes, each with the mended program beside it, and programs that are in order."""
+"""The stream-order checker: planted mistakes, each with the program mended, and programs that are in order."""
 
+import ctypes
 import threading
 import time
 
@@ -251,7 +252,44 @@ def streams_of_two_threads(bench, mended):
     assert len(done) == 2
 
 
+def result_read_too_early(bench, mended):
+    staging = bench.pinned()
+    values = np.asarray(memoryview(staging)).view(np.int32)
+    bench.x.copy_to(staging, stream=bench.a)
+    if mended:
+        bench.a.sync()
+    assert values.sum() == 0
+    bench.a.sync()
+
+
+def input_written_too_early(bench, mended):
+    staging = bench.pinned()
+    values = np.asarray(memoryview(staging)).view(np.int32)
+    bench.x.copy_from(staging, stream=bench.a)
+    if mended:
+        bench.a.sync()
+    values[:] = 7
+    bench.a.sync()
+
+
+def managed_result_read_too_early(bench, mended):
+    driver = pytest.importorskip("cuda.bindings.driver")
+    status, address = driver.cuMemAllocManaged(SIZE, driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL)
+    assert status == 0
+    values = (ctypes.c_int * COUNT).from_address(int(address))
+    launch(bench.a, GRID, bench.code.get_kernel("add"), np.uint64(int(address)), np.int32(COUNT), np.int32(1))
+    idle()
+    if mended:
+        bench.a.sync()
+    assert values[1000] == 1
+    bench.a.sync()
+    driver.cuMemFree(address)
+
+
 MISTAKES = {
+    result_read_too_early: "host read too early",
+    input_written_too_early: "host write too early",
+    managed_result_read_too_early: "host read too early",
     missing_wait: "race",
     event_recorded_too_early: "race",
     wrong_stream: "race",
@@ -321,7 +359,7 @@ def test_the_message_names_both_places(bench):
         bench.x.fill(3, stream=bench.b)
     (finding,) = order.findings
     streams = [f"{int(stream.handle):#x}" for stream in (bench.a, bench.b)]
-    assert f"kernel add of cuLaunchKernelEx (call " in finding.text
+    assert "kernel add of cuLaunchKernelEx (call " in finding.text
     assert f"on stream {streams[0]} reads and a fill by cuMemsetD8Async (call " in finding.text
     assert f"on stream {streams[1]} writes bytes 0 to 4095 of the allocation of 4096 bytes at " in finding.text
     assert f"{int(bench.x.handle):#x} made by cuMemAllocFromPoolAsync (call " in finding.text
@@ -412,7 +450,51 @@ def memory_goes_round(bench):
         buffer.close(stream=bench.b)
 
 
+def the_rest_of_a_buffer(bench):
+    """The host may use what the copies leave alone, on other pages and on the same."""
+    staging = LegacyPinnedMemoryResource().allocate(1 << 16)
+    bench.kept.append(staging)
+    values = np.asarray(memoryview(staging))
+    big = bench.device.allocate(1 << 16, stream=bench.a)
+    launch(bench.a, GRID, bench.code.get_kernel("add"), np.uint64(int(staging.handle)), np.int32(COUNT), np.int32(1))
+    idle()
+    values[4096:] = 3
+    assert values[4096:].sum() == 3 * (values.size - 4096)
+    launch(bench.b, GRID, bench.code.get_kernel("add"), np.uint64(staging.handle + 8192), np.int32(10), np.int32(1))
+    idle()
+    values[8192 + 40 :] = 4
+    bench.device.sync()
+    assert values[0] == 1 and values[8192] == 4
+    big.close()
+
+
+def a_kernel_tells_the_host(bench):
+    staging = LegacyPinnedMemoryResource().allocate(8)
+    bench.kept.append(staging)
+    flag = np.asarray(memoryview(staging)).view(np.int32)
+    flag[:] = 0
+    bench.add(bench.a, bench.x)
+    launch(bench.a, LaunchConfig(grid=1, block=1), bench.code.get_kernel("raise_"), np.uint64(int(staging.handle)))
+    while not flag[0]:
+        time.sleep(0.001)
+    bench.add(bench.b, bench.x)
+
+
+def asked_before_it_was_read(bench):
+    staging = bench.pinned()
+    bench.x.copy_to(staging, stream=bench.a)
+    while not bench.a.record().is_done:
+        time.sleep(0.001)
+    assert bytes(memoryview(staging)) == bytes(SIZE)
+    memoryview(staging)[:] = bytes(range(256)) * 16
+    bench.x.copy_from(staging, stream=bench.a)
+    assert bytes(memoryview(staging)) == bytes(range(256)) * 16
+
+
 IN_ORDER = [
+    the_rest_of_a_buffer,
+    a_kernel_tells_the_host,
+    asked_before_it_was_read,
     halves,
     every_other,
     both_read,

@@ -29,6 +29,9 @@ pub trait DeviceMemory: Sync {
     fn watches(&self) -> bool {
         false
     }
+    /// A thread of the kernel is about to write there in a way that others may be waiting for: an atomic, or a store that
+    /// is `volatile`, `relaxed` or `release`. Said if the caller wants to know what is touched.
+    fn signals(&self, _address: u64) {}
     /// What one of the launch's threads has touched, if that was wanted. Said before the launch ends.
     fn touched(&self, _touched: Touched) {}
 }

@@ -507,7 +507,12 @@ fn perform(state: &mut Guard, slot: u32, job: Job, work: Work) {
         Work::Task(task) => {
             let skipped = context::lost(state, job.context).is_some();
             let outcome = MutexGuard::unlocked(state, || {
+                thread::set_working(true);
                 let outcome = if skipped { Ok(()) } else { attempt(|| task.run(&job)) };
+                thread::set_working(false);
+                if job.order.is_some() {
+                    order::ran();
+                }
                 drop(task);
                 outcome
             });

@@ -3,7 +3,7 @@
 //! A report is kept in memory, to be read through `cuirass_sim_reports`, and written to stderr as one line unless
 //! the configuration says `quiet=1`. Making one never fails and never panics.
 
-use crate::{host, thread};
+use crate::{host, order, thread};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -106,6 +106,9 @@ pub fn unsupported(text: String) {
 
 /// The number that the next report will have.
 pub fn mark() -> u64 {
+    if order::on() && !host::forked() {
+        order::drain();
+    }
     if host::forked() { 0 } else { REPORTS.lock().next }
 }
 
@@ -113,6 +116,9 @@ pub fn mark() -> u64 {
 pub fn since(mark: u64) -> Vec<Report> {
     if host::forked() {
         return Vec::new();
+    }
+    if order::on() {
+        order::drain();
     }
     REPORTS.lock().kept.iter().filter(|report| report.number >= mark).cloned().collect()
 }

@@ -41,6 +41,9 @@ impl<'a> View<'a> {
     pub(crate) fn note(&mut self, touch: Touch, address: u64, bytes: u64) {
         if let Some(watched) = &mut self.watched {
             watched.add(touch, address, bytes);
+            if touch == Touch::StrongWrite {
+                self.memory.signals(address);
+            }
         }
     }
 

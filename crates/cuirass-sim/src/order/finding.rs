@@ -1,5 +1,7 @@
 //! What the checker says: both places, the memory, and what is missing between them.
 
+use super::Operation;
+use super::guard::Note;
 use super::pieces::{Access, Piece, Release};
 use super::sets::Conflict;
 use crate::report;
@@ -16,6 +18,10 @@ pub enum Rule {
     UseAfterRelease,
     /// Memory is released without waiting for work that uses it.
     ReleaseTooEarly,
+    /// The host reads what work may still write.
+    HostReadTooEarly,
+    /// The host writes what work may still read or write.
+    HostWriteTooEarly,
 }
 
 impl Rule {
@@ -26,6 +32,8 @@ impl Rule {
             Rule::UseBeforeReady => "use before ready",
             Rule::UseAfterRelease => "use after release",
             Rule::ReleaseTooEarly => "release too early",
+            Rule::HostReadTooEarly => "host read too early",
+            Rule::HostWriteTooEarly => "host write too early",
         }
     }
 }
@@ -41,8 +49,11 @@ fn memory(piece: &Piece) -> String {
 }
 
 fn operation(access: &Access) -> String {
-    let operation = &access.operation;
-    format!("{}{} on {}", access.label, operation.place, operation.on)
+    named(&access.operation, &access.label)
+}
+
+fn named(operation: &Operation, label: &str) -> String {
+    format!("{label}{} on {}", operation.place, operation.on)
 }
 
 fn does(touch: Touch) -> &'static str {
@@ -108,5 +119,18 @@ pub fn too_early(piece: &Piece, by: &Release, access: &Access) -> String {
         release(by),
         operation(access),
         bytes(piece, access.sets.hull()),
+    )
+}
+
+/// The host touches memory that work may still use.
+pub fn host(piece: &Piece, note: &Note, by: &Operation, label: &str, by_writes: bool) -> String {
+    format!(
+        "the host {} byte {} of {} after {}, its last call, while {} may still {} it: the host has not waited for that",
+        if note.write { "writes" } else { "reads" },
+        note.address - piece.start,
+        memory(piece),
+        note.place,
+        named(by, label),
+        if by_writes { "write" } else { "read" },
     )
 }

@@ -10,20 +10,22 @@
 
 pub mod clock;
 mod finding;
+mod guard;
 mod pieces;
 mod sets;
 
 use crate::engine::{self, Dep, Engine, QueueKey};
 use crate::handle::Handle;
+use crate::memory::buffer::{Copy, Fill};
 use crate::memory::{Allocation, Origin, pool};
 use crate::state::{Guard, State};
 use crate::stream::StreamKind;
 use crate::task::{Job, Work};
 use crate::thread::{self, Place};
 use clock::{Clock, Epoch};
-use cuirass_ptx::Touched;
+use cuirass_ptx::{Touch, Touched};
 use parking_lot::Mutex;
-use pieces::{Lines, Piece, Pieces, Release};
+use pieces::{Host, Lines, Piece, Pieces, Release};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,6 +77,14 @@ impl Lane {
     }
 }
 
+/// Memory that the host must not touch before it has waited for an operation.
+struct Guarded {
+    operation: Arc<Operation>,
+    label: Arc<str>,
+    piece: u64,
+    writes: bool,
+}
+
 #[derive(Default)]
 struct Checker {
     lanes: HashMap<QueueKey, Lane>,
@@ -88,6 +98,8 @@ struct Checker {
     /// Queues of streams that are gone whose work the host does not know to be done.
     departed: Vec<(Handle, QueueKey)>,
     sweep_at: usize,
+    /// What the host must not touch yet, by the number of its guard.
+    guards: HashMap<u64, Guarded>,
     users: usize,
 }
 
@@ -177,6 +189,7 @@ impl Checker {
     fn learnt(&mut self, anything: bool) -> bool {
         if anything {
             self.stamp += 1;
+            self.unguard(|checker, guarded| checker.host.has(guarded.operation.epoch));
             for lane in self.lanes.values_mut() {
                 let known = self.host.of(lane.line);
                 while lane.places.get(1).is_some_and(|(from, _)| *from <= known) {
@@ -185,6 +198,58 @@ impl Checker {
             }
         }
         anything
+    }
+
+    /// Guards a range that an operation may use, as far as the host sees it.
+    fn guard(&mut self, operation: &Arc<Operation>, label: &Arc<str>, range: (u64, u64), writes: bool) {
+        let Some((piece, (start, end))) = self.pieces.pages(range.0, range.1) else { return };
+        if self.host.has(operation.epoch) {
+            return;
+        }
+        if let Some(guard) = guard::set(start, end, writes) {
+            let (operation, label) = (operation.clone(), label.clone());
+            self.guards.insert(guard, Guarded { operation, label, piece, writes });
+        }
+    }
+
+    /// Takes guards away.
+    fn unguard(&mut self, which: impl Fn(&Self, &Guarded) -> bool) {
+        self.drain();
+        let gone: Vec<u64> =
+            self.guards.iter().filter(|(_, guarded)| which(self, guarded)).map(|(guard, _)| *guard).collect();
+        for guard in gone {
+            guard::lift(guard);
+            self.guards.remove(&guard);
+        }
+    }
+
+    /// Takes the guards of an allocation away.
+    fn open(&mut self, number: u64) {
+        if let Some(key) = self.pieces.key_of(number) {
+            self.unguard(|_, guarded| guarded.piece == key);
+        }
+    }
+
+    /// Reports what the host has touched.
+    fn drain(&mut self) {
+        for note in guard::fetch() {
+            let Some(guarded) = self.guards.get(&note.guard) else { continue };
+            let Some(piece) = self.pieces.get(guarded.piece) else { continue };
+            let (operation, label) = (guarded.operation.clone(), guarded.label.clone());
+            let text = finding::host(piece, &note, &operation, &label, guarded.writes);
+            let rule = if note.write { finding::Rule::HostWriteTooEarly } else { finding::Rule::HostReadTooEarly };
+            let place = format!("{label}{} on {}", operation.place, operation.on);
+            self.pieces.say(rule, guarded.piece, place, operation.place.call, text);
+        }
+    }
+
+    /// A kernel has run: the host must not touch what it used before having waited for it.
+    fn guard_touched(&mut self, operation: &Arc<Operation>, label: &Arc<str>, touched: &mut Touched) {
+        for touch in [Touch::Write, Touch::Read] {
+            let sees = |range: &(u64, u64)| self.pieces.host_sees(range.0, range.1);
+            let ranges: Vec<_> = touched.ranges(touch).iter().copied().filter(sees).take(FEW).collect();
+            ranges.into_iter().for_each(|range| self.guard(operation, label, range, touch.writes()));
+        }
     }
 
     /// Stops telling lines apart whose queue is gone and whose work the host knows to be done.
@@ -211,7 +276,12 @@ impl Checker {
         }
         let ready = allocation.since.and_then(|dep| Some((self.epoch(dep)?, self.lanes.get(&dep.queue)?.name.clone())));
         self.serial += 1;
-        let piece = Piece::new(allocation.start, allocation.len, allocation.made, ready, self.serial);
+        let mut piece = Piece::new(allocation.start, allocation.len, allocation.made, ready, self.serial);
+        piece.host = match allocation.origin {
+            Origin::Pinned(_) | Origin::Managed(_) => Host::Pages,
+            Origin::Pool(_) if allocation.device.is_none() => Host::Shared,
+            _ => Host::Blind,
+        };
         self.pieces.add(allocation.id, piece);
     }
 }
@@ -255,7 +325,10 @@ pub fn stop(state: &mut Guard) {
     });
     if ended == Some(true) {
         ON.store(false, Ordering::Relaxed);
-        let checker = CHECKER.lock().take();
+        let mut checker = CHECKER.lock().take();
+        if let Some(checker) = &mut checker {
+            checker.unguard(|_, _| true);
+        }
         for (context, queue) in checker.into_iter().flat_map(|checker| checker.departed) {
             state.queue_ended(context, queue);
         }
@@ -280,7 +353,14 @@ pub fn submitted(state: &State, key: QueueKey, count: u64, after: &[Dep], work: 
                 .pieces
                 .add(made.number(), Piece::new(made.start(), made.len(), operation.place, ready, operation.serial));
         } else if let Some(free) = task.as_any().downcast_ref::<pool::Free>() {
+            checker.open(free.id);
             checker.pieces.release(free.id, Release::Stream(operation.clone()), &checker.lines);
+        } else if let Some(rows) = task.as_any().downcast_ref::<Copy>().and_then(Copy::rows) {
+            let label: Arc<str> = COPY.into();
+            checker.guard(&operation, &label, rows[0], true);
+            checker.guard(&operation, &label, rows[1], false);
+        } else if let Some(row) = task.as_any().downcast_ref::<Fill>().and_then(Fill::row) {
+            checker.guard(&operation, &FILL.into(), row, true);
         }
         Some(operation)
     })
@@ -347,6 +427,7 @@ pub fn allocated(allocation: &Allocation) {
 /// The host ends an allocation: what it does not know to be done by now may still use it. The first end counts.
 pub fn freed(number: u64) {
     with(|checker| {
+        checker.open(number);
         checker.serial += 1;
         let (clock, serial) = (checker.host.clone(), checker.serial);
         let release = Release::Host { place: thread::place(), clock, serial };
@@ -354,11 +435,45 @@ pub fn freed(number: u64) {
     });
 }
 
-/// An operation touches memory. `label` says what it is where its call does not.
-pub fn touched(job: &Job, label: impl FnOnce() -> String, mut touched: Touched) {
-    let Some(operation) = &job.order else { return };
-    if !touched.is_empty() {
-        let label = label().into();
-        with(|checker| checker.pieces.touch(operation, &label, &mut touched, &checker.lines));
+/// A copy or fill touches memory.
+pub fn moved(job: &Job, label: &'static str, mut touched: Touched) {
+    if let Some(operation) = &job.order {
+        with(|checker| checker.pieces.touch(operation, &label.into(), &mut touched, &checker.lines));
     }
 }
+
+/// A kernel has touched memory. `label` says which kernel; `told`: the host may know that it has.
+pub fn touched(operation: &Arc<Operation>, label: impl FnOnce() -> String, mut touched: Touched, told: bool) {
+    let label = label().into();
+    with(|checker| {
+        checker.pieces.touch(operation, &label, &mut touched, &checker.lines);
+        if !told {
+            checker.guard_touched(operation, &label, &mut touched);
+        }
+    });
+}
+
+/// A kernel is about to tell the host something through memory that both see: whoever reads it may know that all before
+/// the kernel is done, and what of the kernel is.
+pub fn host_is_told(operation: &Operation) {
+    with(|checker| {
+        checker.host.join(&operation.before);
+        checker.host.raise(operation.epoch);
+        checker.learnt(true);
+    });
+}
+
+/// An operation has run.
+pub fn ran() {
+    with(|_| guard::restore());
+}
+
+/// Reports what the host has done in the meantime.
+pub fn drain() {
+    with(Checker::drain);
+}
+
+/// What a copy is, for a report.
+pub const COPY: &str = "a copy by ";
+/// What a fill is.
+pub const FILL: &str = "a fill by ";

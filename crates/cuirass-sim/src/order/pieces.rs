@@ -1,6 +1,7 @@
 //! Pieces of memory, from where on and up to where each may be used, and which operations have touched it.
 
 use super::clock::{Clock, Epoch};
+use super::guard::PAGE;
 use super::sets::Sets;
 use super::{Operation, finding};
 use crate::thread::Place;
@@ -25,6 +26,8 @@ pub struct Piece {
     pub ready: Option<(Epoch, Arc<str>)>,
     /// Operations with a greater number were put into a stream later.
     pub serial: u64,
+    /// Whether the host sees it, and how.
+    pub host: Host,
     /// What ended it.
     pub released: Option<Release>,
     touches: Vec<Access>,
@@ -33,12 +36,23 @@ pub struct Piece {
 impl Piece {
     /// A piece that nothing has touched yet.
     pub fn new(start: u64, len: u64, made: Place, ready: Option<(Epoch, Arc<str>)>, serial: u64) -> Self {
-        Self { start, len: len.max(1), made, ready, serial, released: None, touches: Vec::new() }
+        Self { start, len: len.max(1), made, ready, serial, host: Host::Blind, released: None, touches: Vec::new() }
     }
 
     fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
     }
+}
+
+/// How the host sees a piece of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Host {
+    /// Not at all, or nobody knows.
+    Blind,
+    /// The piece has its pages for itself.
+    Pages,
+    /// Others may have a part of its pages.
+    Shared,
 }
 
 /// What an operation did with a piece.
@@ -136,6 +150,39 @@ impl Pieces {
         self.all.insert(self.next, piece);
     }
 
+    /// The piece in which a range lies, if the host sees it, and those pages of it in which there is nothing but the
+    /// range.
+    pub fn pages(&self, start: u64, end: u64) -> Option<(u64, (u64, u64))> {
+        let (_, key) = self.there.range(..=start).next_back()?;
+        let piece = self.all.get(key).filter(|piece| piece.released.is_none() && end <= piece.end())?;
+        let whole = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        let (first, last) = match piece.host {
+            Host::Blind => return None,
+            Host::Shared => whole,
+            Host::Pages => (
+                if start == piece.start { start } else { whole.0 },
+                if end == piece.end() { end.next_multiple_of(PAGE) } else { whole.1 },
+            ),
+        };
+        (first < last && first.is_multiple_of(PAGE)).then_some((*key, (first, last)))
+    }
+
+    /// Whether a range lies in memory that the host sees.
+    pub fn host_sees(&self, start: u64, end: u64) -> bool {
+        let piece = self.there.range(..=start).next_back().and_then(|(_, key)| self.all.get(key));
+        piece.is_some_and(|piece| end <= piece.end() && piece.host != Host::Blind)
+    }
+
+    /// A piece.
+    pub fn get(&self, key: u64) -> Option<&Piece> {
+        self.all.get(&key)
+    }
+
+    /// The piece of an allocation.
+    pub fn key_of(&self, number: u64) -> Option<u64> {
+        self.by_number.get(&number).copied()
+    }
+
     /// The pieces there that a range meets.
     fn meeting(&self, start: u64, end: u64) -> Vec<u64> {
         let below = self.there.range(..end).rev().map(|(_, key)| *key);
@@ -161,7 +208,8 @@ impl Pieces {
         self.say(finding::Rule::ReleaseTooEarly, key, access.place(), access.operation.place.call, text);
     }
 
-    fn say(&mut self, rule: finding::Rule, key: u64, places: String, call: &'static str, text: String) {
+    /// Reports, unless the like has been.
+    pub fn say(&mut self, rule: finding::Rule, key: u64, places: String, call: &'static str, text: String) {
         if self.said.insert((rule, key, places)) {
             finding::report(rule, call, text);
         }

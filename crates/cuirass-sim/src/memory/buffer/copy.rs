@@ -39,6 +39,12 @@ impl Copy {
         Ok(Self { to, from, layout, staged: None })
     }
 
+    /// The bytes that are written and those that are read, if they are in a row.
+    pub fn rows(&self) -> Option<[(u64, u64); 2]> {
+        let row = |side: &Side| (side.address, side.address + self.layout.width);
+        self.in_a_row().then(|| [row(&self.to), row(&self.from)])
+    }
+
     /// Tells the stream-order checker what is touched.
     fn tell(&self, job: &Job) {
         let mut touched = Touched::default();
@@ -51,7 +57,7 @@ impl Copy {
                 touched.add(Touch::Read, self.from.address + from, width);
             }
         }
-        order::touched(job, || "a copy by ".to_owned(), touched);
+        order::moved(job, order::COPY, touched);
     }
 
     fn in_a_row(&self) -> bool {

@@ -47,6 +47,12 @@ impl Fill {
         Ok(Self { to, pitch, value, element, width, height })
     }
 
+    /// The bytes that are written, if they are in a row.
+    pub fn row(&self) -> Option<(u64, u64)> {
+        (self.height == 1 || self.pitch == self.width * self.element)
+            .then(|| (self.to.address, self.to.address + self.bytes()))
+    }
+
     fn bytes(&self) -> u64 {
         self.width * self.element * self.height
     }
@@ -78,7 +84,7 @@ impl Task for Fill {
             let mut touched = Touched::default();
             let lines = (0..self.height).map(|line| self.to.address + line * self.pitch);
             lines.for_each(|line| touched.add(Touch::Write, line, self.width * self.element));
-            order::touched(job, || "a fill by ".to_owned(), touched);
+            order::moved(job, order::FILL, touched);
         }
         self.attempt().map_err(|missing| missing.locked())
     }
