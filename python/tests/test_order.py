@@ -19,7 +19,7 @@ from cuirass import (
 )
 from cuirass.graph import GraphBuilder
 
-from .conftest import child, needs_sim
+from .conftest import CHECKED, child, needs_sim
 
 pytestmark = [needs_sim, pytest.mark.unordered]
 
@@ -516,6 +516,10 @@ def test_a_program_in_order(bench, program):
     assert order.findings == []
 
 
+checks_itself = pytest.mark.skipif(CHECKED, reason="the checker is on all the time")
+
+
+@checks_itself
 def test_what_happened_before_is_not_looked_at(bench):
     bench.add(bench.a, bench.x)
     with sim.check_order() as order:
@@ -523,6 +527,7 @@ def test_what_happened_before_is_not_looked_at(bench):
     assert order.findings == []
 
 
+@checks_itself
 def test_blocks_nest_and_end(bench):
     with sim.check_order() as outer:
         with sim.check_order() as inner:

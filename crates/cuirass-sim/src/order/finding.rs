@@ -3,7 +3,6 @@
 use super::Operation;
 use super::guard::Note;
 use super::pieces::{Access, Piece, Release};
-use super::sets::Conflict;
 use crate::report;
 use cuirass_ptx::Touch;
 
@@ -69,15 +68,15 @@ fn bytes(piece: &Piece, (start, end): (u64, u64)) -> String {
     format!("bytes {} to {} of {}", start - piece.start, end - piece.start - 1, memory(piece))
 }
 
-/// Two operations meet.
-pub fn race(piece: &Piece, access: &Access, earlier: &Access, conflict: &Conflict) -> String {
+/// Two operations meet: each with how it touches the bytes.
+pub fn race(piece: &Piece, first: (&Access, Touch), second: (&Access, Touch), range: (u64, u64)) -> String {
     format!(
         "{} {} and {} {} {}, and nothing orders them: no event, and no wait of the host between the two calls",
-        operation(earlier),
-        does(conflict.theirs),
-        operation(access),
-        does(conflict.mine),
-        bytes(piece, (conflict.start, conflict.end)),
+        operation(first.0),
+        does(first.1),
+        operation(second.0),
+        does(second.1),
+        bytes(piece, range),
     )
 }
 

@@ -272,11 +272,17 @@ impl Pieces {
                 continue;
             }
             if let Some(conflict) = access.sets.conflict(&earlier.sets) {
-                let text = finding::race(piece, &access, earlier, &conflict);
-                found.push((format!("{}, {}", earlier.place(), access.place()), text));
+                // In the order in which the program asked for them, whichever ran first.
+                let own = (&access, conflict.mine);
+                let other = (earlier, conflict.theirs);
+                let (first, second) =
+                    if earlier.operation.serial < operation.serial { (other, own) } else { (own, other) };
+                let text = finding::race(piece, first, second, (conflict.start, conflict.end));
+                let call = second.0.operation.place.call;
+                found.push((format!("{}, {}", first.0.place(), second.0.place()), call, text));
             }
         }
-        for (pair, text) in found {
+        for (pair, call, text) in found {
             self.say(finding::Rule::Race, key, pair, call, text);
         }
         if early {
