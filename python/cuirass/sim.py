@@ -133,13 +133,16 @@ class check_order:
         assert not order.findings
 
     The rules are ``"race"``, ``"use before ready"`` (memory of a pool in a stream that does not wait for its
-    allocation), ``"use after release"`` and ``"release too early"``. A block waits at its end until all work is done,
-    or has had 10 seconds. ``CUIRASS_SIM=check=order`` checks a whole process; what is found is among :func:`reports`,
-    of kind ``"order"``.
+    allocation), ``"use after release"``, ``"release too early"``, ``"host read too early"`` and ``"host write too
+    early"``. A block waits at its end until all work is done, or has had 10 seconds. ``CUIRASS_SIM=check=order``
+    checks a whole process; what is found is among :func:`reports`, of kind ``"order"``.
 
     Copies, fills and the accesses of kernels are seen, byte by byte; atomic and volatile accesses of kernels do not
-    count against each other. All threads of the host count as one. What one stream tells another through memory,
-    and memory that is mapped at two addresses, is not understood.
+    count against each other. The host's own accesses of page-locked and managed memory, through plain pointers, are
+    seen on pages on which there is nothing but what the work uses: the pages are protected meanwhile, and a system
+    call that is given such memory answers ``EFAULT``. Those of registered memory are not seen. All threads of the host
+    count as one. Order that is made through memory or by another process, and memory that is mapped at two addresses,
+    are not understood.
 
     Raises
     ------

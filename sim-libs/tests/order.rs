@@ -1,6 +1,6 @@
 //! The stream-order checker against a model that knows every edge, and pools under programs that are in order.
 
-#![allow(unsafe_code, clippy::unwrap_used, clippy::panic, missing_docs)]
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
 

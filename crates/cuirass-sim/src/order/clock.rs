@@ -40,13 +40,15 @@ impl Clock {
         let mine = std::mem::take(&mut self.0);
         let (mut a, mut b) = (mine.into_iter().peekable(), other.0.iter().copied().peekable());
         while let (Some(left), Some(right)) = (a.peek().copied(), b.peek().copied()) {
+            self.0.push((left.0.min(right.0), if left.0 < right.0 { left.1 } else { right.1 }));
+            if left.0 <= right.0 {
+                a.next();
+            }
+            if right.0 <= left.0 {
+                b.next();
+            }
             if left.0 == right.0 {
-                self.0.push((left.0, left.1.max(right.1)));
-                (a.next(), b.next());
-            } else if left.0 < right.0 {
-                self.0.extend(a.next());
-            } else {
-                self.0.extend(b.next());
+                self.raise(Epoch { line: left.0, count: left.1 });
             }
         }
         self.0.extend(a);

@@ -16,6 +16,8 @@ const TOUCHES: usize = 256;
 
 /// An allocation, from one coming about to its release.
 pub struct Piece {
+    /// The allocation's number.
+    pub number: u64,
     /// Its first address.
     pub start: u64,
     /// Its length in bytes.
@@ -34,9 +36,10 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A piece that nothing has touched yet.
-    pub fn new(start: u64, len: u64, made: Place, ready: Option<(Epoch, Arc<str>)>, serial: u64) -> Self {
-        Self { start, len: len.max(1), made, ready, serial, host: Host::Blind, released: None, touches: Vec::new() }
+    /// A piece that nothing has touched yet: its number, its place, the call and the stream that made it.
+    pub fn new(number: u64, place: (u64, u64), made: Place, ready: Option<(Epoch, Arc<str>)>, serial: u64) -> Self {
+        let (start, len) = (place.0, place.1.max(1));
+        Self { number, start, len, made, ready, serial, host: Host::Blind, released: None, touches: Vec::new() }
     }
 
     fn end(&self) -> u64 {
@@ -131,7 +134,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// A piece comes about; what was in its place is past.
-    pub fn add(&mut self, number: u64, piece: Piece) {
+    pub fn add(&mut self, piece: Piece) {
         for key in self.meeting(piece.start, piece.end()) {
             if let Some(old) = self.all.get(&key) {
                 self.there.remove(&old.start);
@@ -139,14 +142,16 @@ impl Pieces {
             }
         }
         while self.past.len() > REMEMBERED {
-            if let Some(oldest) = self.past.pop_front() {
-                self.all.remove(&oldest);
-                self.by_number.retain(|_, key| *key != oldest);
+            let oldest = self.past.pop_front();
+            if let Some((key, piece)) = oldest.and_then(|key| Some((key, self.all.remove(&key)?)))
+                && self.by_number.get(&piece.number) == Some(&key)
+            {
+                self.by_number.remove(&piece.number);
             }
         }
         self.next += 1;
         self.there.insert(piece.start, self.next);
-        self.by_number.insert(number, self.next);
+        self.by_number.insert(piece.number, self.next);
         self.all.insert(self.next, piece);
     }
 
