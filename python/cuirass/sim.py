@@ -6,13 +6,17 @@ It is a shared library with the driver's interface. ``CUIRASS_DRIVER=sim`` choos
 
 import json
 import os
+from collections import namedtuple
+from types import TracebackType
 from typing import Any
 
 from . import _cuirass
 
 __all__ = [
+    "Finding",
     "calls",
     "census",
+    "check_order",
     "is_active",
     "library",
     "objects",
@@ -23,6 +27,12 @@ __all__ = [
     "state",
     "use",
 ]
+
+
+Finding = namedtuple("Finding", ("rule", "call", "text"))
+Finding.__doc__ = (
+    """What :class:`check_order` found: the rule, the call it is about, a sentence that names both places."""
+)
 
 
 def library() -> str | None:
@@ -108,3 +118,76 @@ def reports(since: int = 0) -> list[dict[str, Any]]:
 def seed(value: int | None) -> None:
     """Make the order of work on different streams deterministic, by a seed; free again with ``None``."""
     _cuirass._sim_seed(value)
+
+
+class check_order:
+    """Finds uses of memory that no order between streams makes safe, in a ``with`` block.
+
+    Work in two streams is ordered by an event that one records and the other waits for, by a wait of the host between
+    the two calls (for a stream, an event, the device; or a query that was answered "done"), by the legacy default
+    stream, by the edges of a graph. Two uses of the same bytes that are not, one of them a write, are a finding even
+    if they happened to run one after the other this time::
+
+        with cuirass.sim.check_order() as order:
+            ...
+        assert not order.findings
+
+    The rules are ``"race"``, ``"use before ready"`` (memory of a pool in a stream that does not wait for its
+    allocation), ``"use after release"``, ``"release too early"``, ``"host read too early"`` and ``"host write too
+    early"``. A block waits at its end until all work is done, or has had 10 seconds. ``CUIRASS_SIM=check=order``
+    checks a whole process; what is found is among :func:`reports`, of kind ``"order"``.
+
+    Copies, fills and the accesses of kernels are seen, byte by byte; atomic and volatile accesses of kernels do not
+    count against each other. The host's own accesses of page-locked and managed memory, through plain pointers, are
+    seen on pages on which there is nothing but what the work uses: the pages are protected meanwhile, and a system
+    call that is given such memory answers ``EFAULT``. Those of registered memory are not seen. All threads of the host
+    count as one. Order that is made through memory or by another process, and memory that is mapped at two addresses,
+    are not understood.
+
+    Raises
+    ------
+    RuntimeError
+        If the simulator is not in use.
+    """
+
+    def __init__(self) -> None:
+        self._mark: int | None = None
+        self._on = False
+        self._findings: list[Finding] | None = None
+
+    def __enter__(self) -> "check_order":
+        if self._on:
+            raise RuntimeError("this block is entered already")
+        _cuirass._sim_check_order(True)
+        self._on = True
+        self._mark = reports_mark()
+        self._findings = None
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self._on = False
+        _cuirass._sim_check_order(False)
+        self._findings = self._read()
+
+    def _read(self) -> list[Finding]:
+        found = [report for report in reports(self._mark or 0) if report["kind"] == "order"]
+        parts = [(report["call"], *report["text"].partition(": ")) for report in found]
+        return [Finding(rule, call, text) for call, rule, _, text in parts]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What has been found since the block began; complete once it has ended.
+
+        Raises
+        ------
+        RuntimeError
+            If the block has not been entered.
+        """
+        if self._mark is None:
+            raise RuntimeError("nothing has been checked: use it in a with block")
+        return self._read() if self._on or self._findings is None else self._findings

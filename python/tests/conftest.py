@@ -91,6 +91,21 @@ needs_no_compiler = pytest.mark.skipif(_compiler_on_the_path(), reason="the load
 needs_sim = pytest.mark.skipif(not is_sim(), reason="reads the simulator's own census")
 
 
+CHECKED = is_sim() and "check=order" in os.environ["CUIRASS_SIM"].split(",")
+
+
+@pytest.fixture(autouse=True)
+def ordered(request):
+    """With CUIRASS_SIM=check=order every test fails that the stream-order checker finds something in."""
+    if not CHECKED or request.node.get_closest_marker("unordered"):
+        yield
+        return
+    cuirass.Device(0)
+    with cuirass.sim.check_order() as order:
+        yield
+    assert not order.findings
+
+
 @pytest.fixture(scope="session")
 def driver():
     return os.environ["CUIRASS_DRIVER"]

@@ -15,6 +15,8 @@
 //!                                                              // {"number":0,"kind":"bug","call":"cu…","text":"…"}
 //! int     cuirass_sim_set_seed(uint64_t seed);                 // a deterministic schedule from now on; 0 = done
 //! int     cuirass_sim_clear_seed(void);                        // a free schedule again
+//! int     cuirass_sim_check_order(int on);                     // 1: the stream-order checker on; 0: off, once the work
+//!                                                              // that is pending is done; as often; 0 = done
 //! int     cuirass_sim_reset(void);                             // ends everything that is alive; 0 = done
 //! size_t  cuirass_sim_state(char *text, size_t room);          // configuration, devices and contexts as JSON
 //! size_t  cuirass_sim_calls(char *text, size_t room);          // {"cuInit":1,…}: calls made, by name
@@ -23,7 +25,7 @@
 //!
 //! A function with `text` and `room` returns how many bytes the text has without its closing zero; it writes it, cut
 //! and closed with a zero, if `text` is not null and `room` is not 0. Ask with room 0 first, then with enough.
-//! Kinds of report: `bug`, `unsupported`, `fault`, `panic`, `config`.
+//! Kinds of report: `bug`, `order` (of the stream-order checker), `unsupported`, `fault`, `panic`, `config`.
 //!
 //! None of these needs `cuInit`; before it there is simply nothing alive. They may be called from any thread, in
 //! host functions too, and after a fork (they then answer that there is nothing).

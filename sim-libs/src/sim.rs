@@ -3,7 +3,7 @@
 use crate::exports::EXPORTS;
 use crate::gate;
 use cuirass_sim::c::{FromC, Out, Text};
-use cuirass_sim::{census, context, report, state, thread};
+use cuirass_sim::{census, context, order, report, state, thread};
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::Ordering;
 
@@ -106,6 +106,25 @@ pub extern "C" fn cuirass_sim_set_seed(number: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuirass_sim_clear_seed() -> c_int {
     seed(None)
+}
+
+/// Turns the stream-order checker on, or off again, once the work that is pending is done (or 10 seconds have passed).
+/// It stays on until it has been turned off as often as on. Wants `cuInit`; before it, `CUIRASS_SIM=check=order` is the
+/// way.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuirass_sim_check_order(on: c_int) -> c_int {
+    gate::extra(1, || match state::lock() {
+        Ok(mut state) => {
+            thread::enter("cuirass_sim_check_order");
+            if on != 0 {
+                order::start(&state)
+            } else {
+                order::stop(&mut state)
+            }
+            0
+        }
+        Err(status) => status.0 as c_int,
+    })
 }
 
 /// Ends everything that is alive, for tests that share a process.

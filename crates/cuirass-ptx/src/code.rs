@@ -155,7 +155,7 @@ pub(crate) struct Access {
     /// Bytes of one element.
     pub(crate) bytes: u32,
     pub(crate) signed: bool,
-    /// Whether others are expected to change what is read: a loop of such loads waits for them.
+    /// Whether others are expected to use what is read or written now: a loop of such loads waits for them.
     pub(crate) poll: bool,
     /// One register an element; `NONE` as index for a destination nobody wants.
     pub(crate) regs: Vec<RegRef>,

@@ -1,6 +1,7 @@
 //! What a launch is made of, and what the caller lends it.
 
 use crate::module::{Kernel, Loaded};
+use crate::watch::Touched;
 
 /// A live allocation.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,15 @@ pub trait DeviceMemory: Sync {
     fn region(&self, address: u64) -> Option<Region>;
     /// A number that changes whenever an allocation is made or released.
     fn epoch(&self) -> u64;
+    /// Whether the caller wants to know what the launch touches. Asked once by every thread that works on it.
+    fn watches(&self) -> bool {
+        false
+    }
+    /// A thread of the kernel is about to write there in a way that others may be waiting for: an atomic, or a store that
+    /// is `volatile`, `relaxed` or `release`. Said if the caller wants to know what is touched.
+    fn signals(&self, _address: u64) {}
+    /// What one of the launch's threads has touched, if that was wanted. Said before the launch ends.
+    fn touched(&self, _touched: Touched) {}
 }
 
 /// What kernels ask of the host.

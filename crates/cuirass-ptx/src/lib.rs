@@ -25,9 +25,11 @@ mod ops;
 mod parse;
 mod run;
 mod soft;
+mod watch;
 
 pub use error::{ModuleError, ModuleErrorKind};
 pub use fault::{Fault, FaultKind};
 pub use launch::{DeviceMemory, Host, Launch, Limits, Region, Stats};
 pub use module::{Global, Kernel, Loaded, Module, Param, Relocation, Space, Target};
 pub use run::{run, run_with};
+pub use watch::{Ranges, Touch, Touched};

@@ -78,6 +78,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sim::_sim_calls_made, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_library, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_number, module)?)?;
+    module.add_function(wrap_pyfunction!(sim::_sim_check_order, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_reports, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_seed, module)?)?;
     module.add_function(wrap_pyfunction!(sim::_sim_text, module)?)?;

@@ -152,6 +152,20 @@ pub fn _sim_calls_made(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
     Ok((made != u64::MAX).then_some(made))
 }
 
+/// Turns the stream-order checker on or off; it is on until it was turned off as often.
+#[pyfunction]
+pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
+    // The simulator has nothing to check before it is initialised.
+    prepare(py)?;
+    run(py, || driver::device_count().map(drop))?;
+    let symbol = symbol(py, "cuirass_sim_check_order")?;
+    // SAFETY: [simulator-export] the export's documented signature.
+    let set: unsafe extern "C" fn(c_int) -> c_int = unsafe { std::mem::transmute(symbol) };
+    // SAFETY: [simulator-export] as documented.
+    let answer = py.detach(|| unsafe { set(c_int::from(on)) });
+    if answer == 0 { Ok(()) } else { Err(PyRuntimeError::new_err(format!("the simulator answered {answer}"))) }
+}
+
 /// A deterministic schedule with a seed; a free one without.
 #[pyfunction]
 #[pyo3(signature = (seed=None))]

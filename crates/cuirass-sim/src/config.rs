@@ -19,6 +19,8 @@ pub struct Config {
     pub quiet: bool,
     /// Whether PTX of any version is taken, however old the simulated driver.
     pub any_ptx: bool,
+    /// Whether the stream-order checker is on.
+    pub check_order: bool,
     /// How many thread-instructions a kernel may run before it is stopped.
     pub fuel: Option<u64>,
 }
@@ -51,6 +53,7 @@ pub fn parse(text: &str) -> Result<Config, String> {
         seed: None,
         quiet: false,
         any_ptx: false,
+        check_order: false,
         fuel: None,
     };
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -78,7 +81,9 @@ pub fn parse(text: &str) -> Result<Config, String> {
             ("fuel", _) => return wrong("a number of instructions is wanted"),
             ("ptx", _) if value == "any" => config.any_ptx = true,
             ("ptx", _) => return wrong("only ptx=any is known"),
-            _ => return wrong("known keys are devices, arch, memory, driver, seed, quiet, ptx, fuel"),
+            ("check", _) if value == "order" => config.check_order = true,
+            ("check", _) => return wrong("only check=order is known"),
+            _ => return wrong("known keys are devices, arch, memory, driver, seed, quiet, ptx, fuel, check"),
         }
     }
     Ok(config)
@@ -144,17 +149,27 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let config = parse("devices=2, arch=80,memory=4GiB,driver=12.4,seed=42,quiet=1,ptx=any,fuel=7").unwrap();
+        let config =
+            parse("devices=2, arch=80,memory=4GiB,driver=12.4,seed=42,quiet=1,ptx=any,fuel=7,check=order").unwrap();
         assert_eq!((config.devices, config.arch, config.memory), (2, Some(80), 4 << 30));
         assert_eq!((config.driver, config.seed, config.quiet, config.fuel), (12040, Some(42), true, Some(7)));
-        assert!(config.any_ptx);
+        assert!(config.any_ptx && config.check_order);
+        assert!(!parse("").unwrap().check_order);
     }
 
     #[test]
     fn a_wrong_word_is_named() {
-        for text in
-            ["devices", "devices=-1", "memory=4Gib", "driver=9.0", "driver=twelve", "color=red", "quiet=2", "ptx=9"]
-        {
+        for text in [
+            "devices",
+            "devices=-1",
+            "memory=4Gib",
+            "driver=9.0",
+            "driver=twelve",
+            "color=red",
+            "quiet=2",
+            "ptx=9",
+            "check=all",
+        ] {
             let wrong = parse(text).unwrap_err();
             assert!(wrong.contains(text), "{wrong}");
         }

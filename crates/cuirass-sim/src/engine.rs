@@ -11,6 +11,7 @@ mod remote;
 
 use crate::context;
 use crate::handle::Handle;
+use crate::order::{self, Operation};
 use crate::report;
 use crate::state::{self, Guard, State};
 use crate::status::{Answer, OUT_OF_MEMORY, SUCCESS, Status};
@@ -19,6 +20,7 @@ use crate::{host, thread};
 use parking_lot::{Condvar, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A place in a queue: reached when the queue has done `count` of its ops.
@@ -90,6 +92,7 @@ struct Callback {
     queue: Option<u32>,
     work: Work,
     status: Status,
+    order: Option<Arc<Operation>>,
 }
 
 static WORK: Condvar = Condvar::new();
@@ -240,6 +243,15 @@ impl Engine {
         self.find(key).is_none_or(|queue| queue.done == queue.pushed)
     }
 
+    /// Where all queues end now.
+    pub fn tails(&self) -> Deps {
+        let tail = |(slot, queue): (usize, &Queue)| {
+            let key = QueueKey { slot: slot as u32, generation: queue.generation };
+            queue.live.then_some(Dep { queue: key, count: queue.pushed })
+        };
+        self.queues.iter().enumerate().filter_map(tail).collect()
+    }
+
     /// How many ops are pending in all queues.
     pub fn pending(&self) -> u64 {
         self.queues.iter().filter(|queue| queue.live).map(|queue| queue.pushed - queue.done).sum()
@@ -305,9 +317,24 @@ impl Engine {
 impl State {
     /// Puts work at the end of a queue, to be done after `after`.
     pub fn push(&mut self, key: QueueKey, after: &[Dep], work: Work) -> Answer<Dep> {
+        let order = if order::on() {
+            let Some(queue) = self.engine.find(key) else { return Err(OUT_OF_MEMORY) };
+            order::submitted(self, key, queue.pushed + 1, after, &work)
+        } else {
+            None
+        };
+        self.enqueue(key, after, work, order)
+    }
+
+    /// Puts a wait at the end of a queue that is the driver's own doing: no program can rely on it.
+    pub fn hold_back(&mut self, key: QueueKey, after: Dep) -> Answer<Dep> {
+        self.enqueue(key, &[after], Work::Nothing, None)
+    }
+
+    fn enqueue(&mut self, key: QueueKey, after: &[Dep], work: Work, order: Option<Arc<Operation>>) -> Answer<Dep> {
         let after = after.iter().copied().filter(|dep| !self.engine.reached(*dep)).collect();
         let Some(queue) = self.engine.find_mut(key) else { return Err(OUT_OF_MEMORY) };
-        queue.ops.push_back(Op { after, work });
+        queue.ops.push_back(Op { after, work, order });
         queue.pushed += 1;
         let dep = Dep { queue: key, count: queue.pushed };
         if queue.standing == Standing::Idle {
@@ -414,19 +441,19 @@ impl State {
         let number = self.engine.tasks;
         let queue = &mut self.engine.queues[slot as usize];
         queue.standing = Standing::Running;
-        let job = Job { context: queue.context, device: queue.device, number };
-        let work = queue.ops.pop_front().map_or(Work::Nothing, |op| op.work);
+        let (work, order) = queue.ops.pop_front().map_or((Work::Nothing, None), |op| (op.work, op.order));
+        let job = Job { context: queue.context, device: queue.device, number, order };
         (slot, job, work)
     }
 
     fn hand_over(&mut self, slot: u32, job: Job, work: Work) {
         let status = context::lost(self, job.context).unwrap_or(SUCCESS);
-        self.call_back(Callback { queue: Some(slot), work, status });
+        self.call_back(Callback { queue: Some(slot), work, status, order: job.order });
     }
 
     /// Has the callback thread run a function that belongs to no stream.
     pub fn run_destructor(&mut self, function: crate::c::HostFunction) {
-        self.call_back(Callback { queue: None, work: Work::Host(function), status: SUCCESS });
+        self.call_back(Callback { queue: None, work: Work::Host(function), status: SUCCESS, order: None });
     }
 
     fn call_back(&mut self, callback: Callback) {
@@ -482,7 +509,12 @@ fn perform(state: &mut Guard, slot: u32, job: Job, work: Work) {
         Work::Task(task) => {
             let skipped = context::lost(state, job.context).is_some();
             let outcome = MutexGuard::unlocked(state, || {
+                thread::set_working(true);
                 let outcome = if skipped { Ok(()) } else { attempt(|| task.run(&job)) };
+                thread::set_working(false);
+                if job.order.is_some() {
+                    order::ran();
+                }
                 drop(task);
                 outcome
             });
@@ -508,10 +540,13 @@ fn callbacks() {
     thread::set_in_callback(true);
     let Ok(mut state) = state::lock() else { return };
     loop {
-        let Some(Callback { queue, work, status }) = state.engine.callbacks.pop_front() else {
+        let Some(Callback { queue, work, status, order }) = state.engine.callbacks.pop_front() else {
             CALLBACK.wait(&mut state);
             continue;
         };
+        if let Some(order) = order {
+            order::host_function(&mut state, &order);
+        }
         MutexGuard::unlocked(&mut state, || match &work {
             Work::Host(function) if status == SUCCESS => function.call(),
             Work::Callback(callback) => callback.call(status),
@@ -523,8 +558,16 @@ fn callbacks() {
     }
 }
 
-/// Waits until every place is reached. The lock is given up meanwhile.
+/// Waits until every place is reached, as the program asked for. The lock is given up meanwhile.
 pub fn wait(state: &mut Guard, deps: &[Dep]) {
+    reach(state, deps, None);
+    if order::on() {
+        order::host_knows(state, deps);
+    }
+}
+
+/// As [`wait`], where the program cannot rely on it; until a time at most.
+pub fn reach(state: &mut Guard, deps: &[Dep], until: Option<Instant>) {
     if state.engine.all_reached(deps) {
         return;
     }
@@ -534,7 +577,7 @@ pub fn wait(state: &mut Guard, deps: &[Dep]) {
     if state.engine.seed.is_some() {
         state.engine.wake();
     }
-    while !state.engine.all_reached(deps) {
+    while !state.engine.all_reached(deps) && until.is_none_or(|until| Instant::now() < until) {
         if let Some((slot, job, work)) = state.next_of(deps) {
             perform(state, slot, job, work);
             continue;
@@ -548,6 +591,14 @@ pub fn wait(state: &mut Guard, deps: &[Dep]) {
 
 /// Whether every place is reached; under a seeded schedule asking lets some work advance first.
 pub fn ask(state: &mut Guard, deps: &[Dep]) -> bool {
+    let reached = look(state, deps);
+    if reached && order::on() {
+        order::host_knows(state, deps);
+    }
+    reached
+}
+
+fn look(state: &mut Guard, deps: &[Dep]) -> bool {
     if state.engine.all_reached(deps) {
         return true;
     }

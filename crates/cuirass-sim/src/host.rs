@@ -355,12 +355,15 @@ pub fn is_mapped(start: usize, len: usize) -> bool {
     true
 }
 
-/// Keeps signals away from the calling thread: they are for the program's own threads.
+/// Keeps signals away from the calling thread: they are for the program's own threads. Not those of its own faults.
 pub fn block_signals() {
     // SAFETY: [libc] a set on the stack is filled, then read.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
+        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&raw mut all, own);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
     }
 }

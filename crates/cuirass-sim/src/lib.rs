@@ -2,7 +2,7 @@
 //!
 //! `sim-libs` exports these functions as `libcuda.so.1`. What is shared lives in the modules that are not families:
 //! [`state`] (everything behind one lock), [`engine`] (pending work and who does it), [`handle`], [`task`],
-//! [`thread`], [`report`], [`config`], [`c`] (C's pointers) and [`host`] (raw memory).
+//! [`thread`], [`report`], [`config`], [`order`] (a checker of its use), [`c`] (C's pointers) and [`host`] (raw memory).
 
 #![deny(unsafe_code)]
 #![allow(non_snake_case, missing_docs, reason = "the functions named cu… are cuda.h's, and described there")]
@@ -23,6 +23,7 @@ pub mod host;
 pub mod launch;
 pub mod memory;
 pub mod module;
+pub mod order;
 pub mod profile;
 pub mod report;
 pub mod state;

@@ -3,7 +3,7 @@
 //! A report is kept in memory, to be read through `cuirass_sim_reports`, and written to stderr as one line unless
 //! the configuration says `quiet=1`. Making one never fails and never panics.
 
-use crate::{host, thread};
+use crate::{host, order, thread};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -21,6 +21,8 @@ pub enum Kind {
     Unsupported,
     /// A kernel's fault, which hardware would have answered with the same status.
     Fault,
+    /// Use of memory that no order between streams makes safe ([`crate::order`]).
+    Order,
     /// A defect of the simulator itself.
     Panic,
     /// Something wrong with `CUIRASS_SIM`.
@@ -34,6 +36,7 @@ impl Kind {
             Kind::Bug => "bug",
             Kind::Unsupported => "unsupported",
             Kind::Fault => "fault",
+            Kind::Order => "order",
             Kind::Panic => "panic",
             Kind::Config => "config",
         }
@@ -47,7 +50,7 @@ pub struct Report {
     pub number: u64,
     /// What it is about.
     pub kind: Kind,
-    /// The call that the thread was in.
+    /// The call that it is about: the one that the thread was in, or that asked for the work.
     pub call: &'static str,
     /// One sentence.
     pub text: String,
@@ -66,13 +69,17 @@ pub fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// Makes a report.
+/// Makes a report about the call that the thread is in.
 pub fn make(kind: Kind, text: String) {
+    make_of(kind, thread::place().call, text);
+}
+
+/// Makes a report about a call.
+pub fn make_of(kind: Kind, call: &'static str, text: String) {
     if host::forked() {
         // Another thread of the parent may have held the locks.
         return;
     }
-    let call = thread::place().call;
     if !QUIET.load(Ordering::Relaxed) {
         let line = format!("cuirass-sim: {}: {text}\n", kind.name());
         // Nobody is left to tell if stderr itself is closed; the report is kept in memory all the same.
@@ -99,6 +106,9 @@ pub fn unsupported(text: String) {
 
 /// The number that the next report will have.
 pub fn mark() -> u64 {
+    if order::on() && !host::forked() {
+        order::drain();
+    }
     if host::forked() { 0 } else { REPORTS.lock().next }
 }
 
@@ -106,6 +116,9 @@ pub fn mark() -> u64 {
 pub fn since(mark: u64) -> Vec<Report> {
     if host::forked() {
         return Vec::new();
+    }
+    if order::on() {
+        order::drain();
     }
     REPORTS.lock().kept.iter().filter(|report| report.number >= mark).cloned().collect()
 }

@@ -55,7 +55,7 @@ pub fn initialise(config: &Config) {
     STATE.get_or_init(|| {
         crate::host::watch_fork();
         now();
-        Mutex::new(State {
+        let state = State {
             config: config.clone(),
             devices: (0..config.devices).map(|ordinal| Device::new(ordinal, config)).collect(),
             contexts: Table::new(Kind::Context),
@@ -68,7 +68,11 @@ pub fn initialise(config: &Config) {
             memory: Memory::new(config),
             modules: Modules::new(),
             next_id: 1,
-        })
+        };
+        if config.check_order {
+            crate::order::start(&state);
+        }
+        Mutex::new(state)
     });
 }
 

@@ -4,6 +4,7 @@ use crate::c::{In, Out, StreamCallback, Untyped};
 use crate::engine::{self, Deps, QueueKey};
 use crate::graph::Capturing;
 use crate::handle::Handle;
+use crate::order;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY, Status};
 use crate::task::{Task, Work};
@@ -98,8 +99,15 @@ impl State {
     pub fn end_stream(&mut self, handle: Handle, later: Status) {
         self.leave_capture(handle);
         let Some(stream) = self.streams.end(handle, later) else { return };
-        self.engine.close(stream.queue);
-        if let Some(context) = self.contexts.peek_mut(stream.context) {
+        if !order::on() || !order::departs(stream.context, stream.queue) {
+            self.queue_ended(stream.context, stream.queue);
+        }
+    }
+
+    /// The queue of a stream that is gone may go, too, once its work is done.
+    pub fn queue_ended(&mut self, context: Handle, queue: QueueKey) {
+        self.engine.close(queue);
+        if let Some(context) = self.contexts.peek_mut(context) {
             // Work that is still pending in a stream that is gone is waited for like any other.
             let stays = |queue: &QueueKey| self.engine.is_there(*queue);
             context.queues.retain(stays);
@@ -151,12 +159,12 @@ impl State {
     pub fn before(&self, at: &At) -> Deps {
         let Some(context) = self.contexts.peek(at.context) else { return Deps::new() };
         if at.kind == StreamKind::Legacy {
-            let queues = context.blocking.iter().filter(|queue| !self.engine.is_idle(**queue));
+            let queues = context.blocking.iter().filter(|queue| order::on() || !self.engine.is_idle(**queue));
             return queues.map(|queue| self.engine.tail(*queue)).collect();
         }
         if at.blocking
             && let Some(legacy) = self.streams.peek(context.legacy)
-            && !self.engine.is_idle(legacy.queue)
+            && (order::on() || !self.engine.is_idle(legacy.queue))
         {
             return Deps::from_slice(&[self.engine.tail(legacy.queue)]);
         }

@@ -3,12 +3,13 @@
 use crate::c::{HostFunction, StreamCallback};
 use crate::engine::Dep;
 use crate::handle::Handle;
+use crate::order::Operation;
 use crate::status::Status;
 use std::any::Any;
 use std::sync::Arc;
 
 /// Where a task runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Job {
     /// The context of its stream.
     pub context: Handle,
@@ -16,6 +17,8 @@ pub struct Job {
     pub device: usize,
     /// Counted from 1 over all tasks of the process.
     pub number: u64,
+    /// What the stream-order checker knows it as, if it is on.
+    pub order: Option<Arc<Operation>>,
 }
 
 /// A task failed while it ran: the context is lost to this status.
@@ -100,4 +103,6 @@ pub struct Op {
     pub after: smallvec::SmallVec<[Dep; 2]>,
     /// The work.
     pub work: Work,
+    /// What the stream-order checker knows it as, if it is on.
+    pub order: Option<Arc<Operation>>,
 }

@@ -17,6 +17,7 @@ struct Thread {
     number: Cell<u64>,
     mode: Cell<u32>,
     in_callback: Cell<bool>,
+    working: Cell<bool>,
     depth: Cell<usize>,
     stack: [Cell<u64>; DEPTH],
 }
@@ -29,6 +30,7 @@ thread_local! {
             number: Cell::new(0),
             mode: Cell::new(0),
             in_callback: Cell::new(false),
+            working: Cell::new(false),
             depth: Cell::new(0),
             stack: [const { Cell::new(0) }; DEPTH],
         }
@@ -98,6 +100,16 @@ pub fn in_callback() -> bool {
 /// Says whether the thread runs a host function.
 pub fn set_in_callback(inside: bool) {
     THREAD.with(|thread| thread.in_callback.set(inside));
+}
+
+/// Whether the thread does a stream's work now.
+pub fn is_working() -> bool {
+    THREAD.with(|thread| thread.working.get())
+}
+
+/// Says whether the thread does a stream's work.
+pub fn set_working(working: bool) {
+    THREAD.with(|thread| thread.working.set(working));
 }
 
 /// The current context: the top of the stack, the null handle if there is none.

@@ -355,14 +355,19 @@ impl Model {
     }
 }
 
+/// More than a sequence splits.
+const SPARES: usize = 32;
+
 /// The real objects.
 struct World {
     streams: Vec<Stream>,
     buffers: Vec<Buffer>,
     events: Vec<Event>,
     builders: Vec<Option<GraphBuilder>>,
-    forks: Vec<GraphBuilder>,
-    spare: Buffer,
+    /// Each with the memory that its work writes to: streams that nothing orders share none.
+    forks: Vec<(GraphBuilder, usize)>,
+    split: usize,
+    spares: Vec<Buffer>,
     memory: cuirass::memory::SynchronousMemoryResource,
 }
 
@@ -374,7 +379,8 @@ impl World {
             events: (0..EVENTS).map(|_| device().create_event(&EventOptions::default()).unwrap()).collect(),
             builders: streams.iter().map(|stream| Some(stream.create_graph_builder().unwrap())).collect(),
             forks: Vec::new(),
-            spare: pool().allocate(64, &streams[0]).unwrap(),
+            split: 0,
+            spares: (0..SPARES).map(|_| pool().allocate(64, &streams[0]).unwrap()).collect(),
             memory: cuirass::memory::SynchronousMemoryResource::new(device()).unwrap(),
             streams,
         };
@@ -400,24 +406,28 @@ impl World {
             }
             Step::Split(at) => match self.builders[at].as_ref().unwrap().split(2) {
                 Ok(forks) => {
-                    self.forks.extend(forks);
+                    for fork in forks {
+                        self.forks.push((fork, self.split % SPARES));
+                        self.split += 1;
+                    }
                     Answer::Done
                 }
                 Err(error) => Answer::of(Err::<(), _>(error)),
             },
             Step::Join(at, fork) if fork < self.forks.len() => {
-                let fork = self.forks.remove(fork);
+                let (fork, _) = self.forks.remove(fork);
                 Answer::of(self.builders[at].as_ref().unwrap().join(vec![fork]))
             }
             Step::DropFork(fork) if fork < self.forks.len() => {
                 drop(self.forks.remove(fork));
                 Answer::Done
             }
-            Step::EndFork(fork) if fork < self.forks.len() => Answer::of(self.forks[fork].end_building()),
+            Step::EndFork(fork) if fork < self.forks.len() => Answer::of(self.forks[fork].0.end_building()),
             Step::Fill(at) => Answer::of(self.buffers[at].fill(1, &self.streams[at])),
             Step::FillFork(fork) if fork < self.forks.len() => {
+                let (fork, spare) = &self.forks[fork];
                 // SAFETY: [test] nothing waits for what is in it.
-                Answer::of(unsafe { self.spare.fill_unordered(&[1], self.forks[fork].stream()) })
+                Answer::of(unsafe { self.spares[*spare].fill_unordered(&[1], fork.stream()) })
             }
             Step::Join(..) | Step::DropFork(_) | Step::EndFork(_) | Step::FillFork(_) => Answer::Done,
             Step::Record(at, event) => Answer::of(self.streams[at].record(&self.events[event])),
@@ -474,7 +484,7 @@ fn sequence(alone: &testkit::Alone, there: &mpsc::Sender<Job>, seed: u64, tally:
         for (at, stream) in world.streams.iter().enumerate() {
             assert_eq!(stream.capture_status().unwrap(), model.status(at), "stream {at}: {}", told());
         }
-        for (fork, (_, place)) in world.forks.iter().zip(&model.forks) {
+        for ((fork, _), (_, place)) in world.forks.iter().zip(&model.forks) {
             assert_eq!(fork.stream().capture_status().unwrap(), model.status(*place), "fork {place}: {}", told());
         }
         let reports = alone.reports();

@@ -156,7 +156,7 @@ impl<'s> Lower<'_, 's> {
         if m.release {
             self.emit(Op::Fence, Args::default());
         }
-        let access = Access { address, bytes: ty.bytes(), signed: false, poll: false, regs };
+        let access = Access { address, bytes: ty.bytes(), signed: false, poll: m.poll || m.release, regs };
         self.emit(Op::Store(Box::new(access)), Args::default());
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! Barriers that are objects in memory, and copies from global to shared memory.
 
 use super::block::Env;
-use super::memory::{addresses, lanes, place, read_lane, write_lane};
+use super::memory::{addresses, lanes, place, read_lane, watch, write_lane};
 use super::trap::{Trap, TrapCode};
 use super::warp::Warp;
 use crate::code::{CopyAsync, Mbar, MbarOp, NONE};
 use crate::ops::bits::{COUNT, EXPECTED_SHIFT, PENDING_TX_SHIFT, PHASE};
+use crate::watch::Touch;
 
 /// Bytes that are still expected, as a signed number of 20 bits.
 const TX: u64 = 0xf_ffff;
@@ -90,6 +91,8 @@ pub(crate) fn copy(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, copy: &
     env.view.refresh();
     let from = addresses(&warp.frames[index], &copy.from);
     let to = addresses(&warp.frames[index], &copy.to);
+    watch(env, copy.from.space, &from, m, copy.bytes.into(), Touch::Read, false);
+    watch(env, copy.to.space, &to, m, copy.bytes.into(), Touch::Write, false);
     let align = u64::from(copy.bytes) - 1;
     for lane in lanes(m) {
         let refuse = |code, write| {

@@ -1,7 +1,7 @@
 //! Atomics and reductions, one lane after another.
 
 use super::block::Env;
-use super::memory::{Place, addresses, lanes, place, read_lane, set, value, write_lane};
+use super::memory::{Place, addresses, lanes, place, read_lane, set, value, watch, write_lane};
 use super::trap::{Trap, TrapCode};
 use super::warp::Warp;
 use crate::ast::Ty;
@@ -9,6 +9,7 @@ use crate::code::{Atom, AtomOp, MemSpace, SHARED_BASE, SHARED_START};
 use crate::frame::{Frame, LANES};
 use crate::ops::float::{add32, g, out32, out64, prefer64};
 use crate::ops::half::{atomic_add, atomic_pick};
+use crate::watch::Touch;
 
 /// What an operation makes of the old value.
 fn apply(op: AtomOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
@@ -161,6 +162,7 @@ pub(crate) fn run(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, atom: &A
     let at = addresses(&warp.frames[index], &atom.address);
     let bytes = atom.ty.bytes();
     let size = u64::from(bytes) * atom.a.len() as u64;
+    watch(env, atom.address.space, &at, m, size, Touch::Write, true);
     let done = add_integers(env, warp, index, atom, m, &at).is_some()
         || add_shared(env.shared, &mut warp.frames[index], atom, m, &at).is_some();
     if done {

@@ -10,6 +10,7 @@ use crate::code::{
 };
 use crate::frame::{FULL, Frame, LANES};
 use crate::ops::bits::within;
+use crate::watch::Touch;
 
 /// Memory that one lane sees, by state space: what a resolved address points into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +207,35 @@ fn is_global(space: MemSpace, at: &[u64; LANES], m: u32) -> bool {
     }
 }
 
+/// Notes the lanes' accesses of global memory, if somebody wants to know.
+#[inline(always)]
+pub(crate) fn watch(
+    env: &mut Env<'_, '_>,
+    space: MemSpace,
+    at: &[u64; LANES],
+    m: u32,
+    size: u64,
+    plain: Touch,
+    strong: bool,
+) {
+    if env.view.is_watched() {
+        note(env, space, at, m, size, if strong { strengthened(plain) } else { plain });
+    }
+}
+
+fn strengthened(touch: Touch) -> Touch {
+    if touch.writes() { Touch::StrongWrite } else { Touch::StrongRead }
+}
+
+#[cold]
+fn note(env: &mut Env<'_, '_>, space: MemSpace, at: &[u64; LANES], m: u32, size: u64, touch: Touch) {
+    for lane in lanes(m) {
+        if let Place::Global(address) = place(space, at[lane]) {
+            env.view.note(touch, address, size);
+        }
+    }
+}
+
 /// A load.
 pub(crate) fn load(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access: &Access, m: u32) -> Result<(), Trap> {
     env.view.refresh();
@@ -213,6 +243,7 @@ pub(crate) fn load(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access:
     let count = access.regs.len() as u64;
     let size = u64::from(access.bytes) * count;
     let space = access.address.space;
+    watch(env, space, &at, m, size, Touch::Read, access.poll);
     let first = at[m.trailing_zeros() as usize & 31];
     if is_global(space, &at, m) {
         let frame = &mut warp.frames[index];
@@ -384,6 +415,7 @@ pub(crate) fn store(env: &mut Env<'_, '_>, warp: &mut Warp, index: usize, access
     let count = access.regs.len() as u64;
     let size = u64::from(access.bytes) * count;
     let space = access.address.space;
+    watch(env, space, &at, m, size, Touch::Write, access.poll);
     let first = at[m.trailing_zeros() as usize & 31];
     if is_global(space, &at, m) {
         let frame = &warp.frames[index];

@@ -3,6 +3,7 @@
 
 use super::host_memory::Span;
 use crate::launch::{DeviceMemory, Region};
+use crate::watch::{Touch, Touched};
 
 const KEPT: usize = 4;
 
@@ -14,11 +15,36 @@ pub(crate) struct View<'a> {
     epoch: u64,
     kept: [Span; KEPT],
     next: usize,
+    /// What is touched, if somebody wants to know.
+    watched: Option<Box<Touched>>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(memory: &'a dyn DeviceMemory, workspace: Region) -> Self {
-        Self { memory, workspace: Span::new(workspace), epoch: memory.epoch(), kept: [Span::EMPTY; KEPT], next: 0 }
+        Self {
+            memory,
+            workspace: Span::new(workspace),
+            epoch: memory.epoch(),
+            kept: [Span::EMPTY; KEPT],
+            next: 0,
+            watched: memory.watches().then(Box::default),
+        }
+    }
+
+    /// Whether somebody wants to know what is touched.
+    #[inline(always)]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.is_some()
+    }
+
+    /// Notes that bytes of global memory are touched.
+    pub(crate) fn note(&mut self, touch: Touch, address: u64, bytes: u64) {
+        if let Some(watched) = &mut self.watched {
+            watched.add(touch, address, bytes);
+            if touch == Touch::StrongWrite {
+                self.memory.signals(address);
+            }
+        }
     }
 
     /// Drops kept regions if allocations have changed. Called once for every memory instruction.
@@ -54,5 +80,13 @@ impl<'a> View<'a> {
         self.kept[self.next] = span;
         self.next = (self.next + 1) % KEPT;
         Some(span)
+    }
+}
+
+impl Drop for View<'_> {
+    fn drop(&mut self) {
+        if let Some(watched) = self.watched.take() {
+            self.memory.touched(*watched);
+        }
     }
 }

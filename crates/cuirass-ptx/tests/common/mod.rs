@@ -190,7 +190,7 @@ impl<'a> Go<'a> {
         }
     }
 
-    pub fn run(&self, loaded: &Loaded, ram: &Ram, host: &TestHost) -> Result<Stats, Fault> {
+    pub fn run(&self, loaded: &Loaded, ram: &dyn DeviceMemory, host: &TestHost) -> Result<Stats, Fault> {
         let kernel = loaded.module().kernel(self.kernel).expect("no such kernel");
         let launch = Launch {
             kernel,

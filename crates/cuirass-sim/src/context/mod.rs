@@ -8,6 +8,7 @@ pub use primary::*;
 
 use crate::engine::{self, Deps, QueueKey};
 use crate::handle::Handle;
+use crate::order;
 use crate::report;
 use crate::state::{Guard, State};
 use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, Status};
@@ -154,10 +155,11 @@ fn empty(state: &mut Guard, handle: Handle) {
     loop {
         let Some(context) = state.contexts.peek(handle) else { return };
         let tails: Deps = context.queues.iter().map(|queue| state.engine.tail(*queue)).collect();
-        if state.engine.all_reached(&tails) {
+        let reached = state.engine.all_reached(&tails);
+        engine::wait(state, &tails);
+        if reached {
             break;
         }
-        engine::wait(state, &tails);
     }
     state.synchronised();
     crate::graph::context_ended(state, handle);
@@ -174,6 +176,9 @@ fn empty(state: &mut Guard, handle: Handle) {
         context.queues.clear();
         context.per_thread.clear();
         context.legacy = Handle::NULL;
+    }
+    for queue in order::context_ended(handle) {
+        state.engine.close(queue);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::{heap, output};
 use crate::handle::Handle;
-use crate::memory::live::{LIVE, View};
+use crate::memory::live::{LIVE, View, Watch};
 use crate::memory::peer;
 use crate::module::Callable;
+use crate::order;
 use crate::report;
 use crate::state;
 use crate::status::{
@@ -16,6 +17,7 @@ use cuirass_ptx::{Fault, FaultKind, Host, Launch, Limits};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 /// Grids of so few threads are not worth a second worker.
@@ -124,7 +126,12 @@ impl Task for KernelTask {
     fn run(&self, job: &Job) -> Result<(), Failure> {
         let peers =
             if self.multiple_devices() { state::lock().map_or(0, |state| peer::mask(&state, job.context)) } else { 0 };
-        let memory = View { map: &LIVE, device: job.device, peers };
+        let watch = job.order.clone().map(|operation| Watch {
+            operation,
+            touched: Mutex::default(),
+            told: AtomicBool::new(false),
+        });
+        let memory = View { map: &LIVE, device: job.device, peers, watch };
         let lent = Lent { context: job.context, device: job.device, printed: Mutex::new(Vec::new()) };
         let product = |size: [u32; 3]| size.iter().map(|size| u64::from(*size)).product::<u64>();
         let few = product(self.grid).saturating_mul(product(self.block)) <= FEW;
@@ -143,6 +150,10 @@ impl Task for KernelTask {
         let limits = Limits { cooperative: self.cooperative, ..Limits::default() };
         let outcome = cuirass_ptx::run_with(&launch, &memory, &lent, &limits);
         output::keep(&lent.printed.lock());
+        if let Some(watch) = memory.watch {
+            let name = || format!("kernel {} of ", self.callable.kernel.name());
+            order::touched(&watch.operation, name, watch.touched.into_inner(), watch.told.into_inner());
+        }
         outcome.map(drop).map_err(|fault| failure(&fault))
     }
 

@@ -4,11 +4,13 @@
 //! is there for the work that runs now, which may be older than a free that the program has already asked for. It has
 //! its own lock, so that kernels never take the driver's.
 
-use crate::host;
-use cuirass_ptx::{DeviceMemory, Region};
-use parking_lot::RwLock;
+use crate::order::{self, Operation};
+use crate::{host, thread};
+use cuirass_ptx::{DeviceMemory, Region, Touched};
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A piece of memory that work may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +157,18 @@ pub struct View<'a> {
     pub device: usize,
     /// Devices whose memory its context has been given access to, a bit each.
     pub peers: u64,
+    /// For the stream-order checker: what the kernel is there, and what it touches.
+    pub watch: Option<Watch>,
+}
+
+/// What the stream-order checker wants to know of a kernel.
+pub struct Watch {
+    /// The kernel.
+    pub operation: Arc<Operation>,
+    /// What it has touched.
+    pub touched: Mutex<Touched>,
+    /// Whether it has told the host something.
+    pub told: AtomicBool,
 }
 
 impl DeviceMemory for View<'_> {
@@ -171,6 +185,27 @@ impl DeviceMemory for View<'_> {
 
     fn epoch(&self) -> u64 {
         self.map.epoch.load(Ordering::Acquire)
+    }
+
+    fn watches(&self) -> bool {
+        // Asked by every thread that works for the kernel.
+        thread::set_working(true);
+        self.watch.is_some()
+    }
+
+    fn signals(&self, address: u64) {
+        let Some(watch) = self.watch.as_ref().filter(|watch| !watch.told.load(Ordering::Relaxed)) else { return };
+        // The host sees memory that it finds at the device's address.
+        if self.map.find(address).is_some_and(|live| live.host as u64 == live.start) {
+            order::host_is_told(&watch.operation);
+            watch.told.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn touched(&self, touched: Touched) {
+        if let Some(watch) = &self.watch {
+            watch.touched.lock().extend(&touched);
+        }
     }
 }
 
@@ -204,7 +239,7 @@ mod tests {
     fn a_peer_needs_leave() {
         let map = LiveMap::new();
         map.add(piece(0, 16, 1));
-        let view = |device, peers| View { map: &map, device, peers };
+        let view = |device, peers| View { map: &map, device, peers, watch: None };
         assert!(view(0, 0).region(3).is_some());
         assert!(view(1, 0).region(3).is_none());
         assert!(view(1, 1).region(3).is_some());

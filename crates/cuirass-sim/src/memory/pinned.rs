@@ -4,6 +4,7 @@ use super::buffer::here_if_any;
 use super::{Allocation, Origin, live};
 use crate::c::{Out, Untyped};
 use crate::engine;
+use crate::order;
 use crate::report;
 use crate::state::{self, State};
 use crate::status::{
@@ -48,6 +49,12 @@ pub fn cuMemFreeHost(pointer: Untyped) -> Answer {
         return state.not_lost(here);
     }
     let address = pointer.address() as u64;
+    if order::on()
+        && let Some(memory) = state.memory.at(address)
+    {
+        // The real driver happens to wait, too, but does not promise it.
+        order::freed(memory.id);
+    }
     wait_for_all(&mut state);
     let Some(allocation) = state.memory.at(address) else { return Err(state.memory.refuse(address)) };
     if !matches!(allocation.origin, Origin::Pinned(_)) {

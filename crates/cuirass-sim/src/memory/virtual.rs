@@ -9,6 +9,7 @@ use super::{Allocation, Memory, Origin, ipc};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::{Handle, Kind, Table};
 use crate::host::{Purpose, SharedMemory};
+use crate::order;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::{report, thread};
@@ -288,6 +289,9 @@ pub fn cuMemMap(
         since: None,
         sync_memops: false,
     };
+    if order::on() {
+        order::allocated(&allocation);
+    }
     memory.book.insert(start, allocation);
     memory.virtuals.mapped.insert(start, Mapping { block, access: BTreeMap::new() });
     Ok(())

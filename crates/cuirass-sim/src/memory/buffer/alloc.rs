@@ -4,6 +4,7 @@ use super::super::{Origin, pool};
 use crate::c::Out;
 use crate::engine;
 use crate::handle::Handle;
+use crate::order;
 use crate::report;
 use crate::state::{self, Guard, State};
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
@@ -79,6 +80,13 @@ pub fn cuMemFree_v2(dptr: CUdeviceptr) -> Answer {
     state.potentially_unsafe()?;
     if dptr == 0 {
         return state.not_lost(here);
+    }
+    if order::on()
+        && let Some(memory) = state.memory.at(dptr)
+        && matches!(memory.origin, Origin::Pool(_) | Origin::Graph { made: true, .. })
+    {
+        // It waits here for what uses memory of other kinds only.
+        order::freed(memory.id);
     }
     settle(&mut state, here, dptr);
     let Some(allocation) = state.memory.at(dptr) else { return Err(state.memory.refuse(dptr)) };

@@ -1,14 +1,17 @@
 //! Copies of bytes in a row.
 
 use super::shaped::Layout;
-use super::{Bytes, Expect, Missing, SMALL, Side, finish};
+use super::{Bytes, Expect, Missing, SMALL, Side, finished};
 use crate::c::Untyped;
+use crate::engine;
 use crate::handle::Handle;
 use crate::host;
+use crate::order;
 use crate::state::{self, Guard, State};
 use crate::status::Answer;
 use crate::stream::{At, Submitted};
 use crate::task::{Failure, Job, NodeKind, Task};
+use cuirass_ptx::{Touch, Touched};
 use cuirass_sys::cuda::{CUcontext, CUdeviceptr, CUstream};
 use std::any::Any;
 
@@ -34,6 +37,27 @@ impl Copy {
         let to = state.side(to.0, layout.to_extent()?, to.1)?;
         let from = state.side(from.0, layout.from_extent()?, from.1)?;
         Ok(Self { to, from, layout, staged: None })
+    }
+
+    /// The bytes that are written and those that are read, if they are in a row.
+    pub fn rows(&self) -> Option<[(u64, u64); 2]> {
+        let row = |side: &Side| (side.address, side.address + self.layout.width);
+        self.in_a_row().then(|| [row(&self.to), row(&self.from)])
+    }
+
+    /// Tells the stream-order checker what is touched.
+    fn tell(&self, job: &Job) {
+        let mut touched = Touched::default();
+        let Layout { width, height, depth, .. } = self.layout;
+        for (slice, row) in (0..depth).flat_map(|slice| (0..height).map(move |row| (slice, row))) {
+            let to = slice * self.layout.to_slice + row * self.layout.to_pitch;
+            let from = slice * self.layout.from_slice + row * self.layout.from_pitch;
+            touched.add(Touch::Write, self.to.address + to, width);
+            if self.staged.is_none() {
+                touched.add(Touch::Read, self.from.address + from, width);
+            }
+        }
+        order::moved(job, order::COPY, touched);
     }
 
     fn in_a_row(&self) -> bool {
@@ -62,7 +86,10 @@ impl Bytes for Copy {
 }
 
 impl Task for Copy {
-    fn run(&self, _job: &Job) -> Result<(), Failure> {
+    fn run(&self, job: &Job) -> Result<(), Failure> {
+        if job.order.is_some() {
+            self.tell(job);
+        }
         self.attempt().map_err(|missing| missing.locked())
     }
 
@@ -90,6 +117,7 @@ pub(super) fn send(state: &mut Guard, at: &At, mut task: Copy, returns: Returns)
     let bytes = task.layout.bytes();
     let captured = state.is_captured(at);
     let mut wait = returns == Returns::Done;
+    let mut held = false;
     if !captured && !wait {
         if task.to.pageable {
             wait = true;
@@ -97,13 +125,21 @@ pub(super) fn send(state: &mut Guard, at: &At, mut task: Copy, returns: Returns)
             if bytes <= SMALL && task.in_a_row() {
                 task.staged = Some(host::read(task.from.address as usize, bytes as usize));
             } else {
-                wait = true;
+                // The program's memory may be used again then: no more can be relied on.
+                held = true;
             }
         }
     }
     let sent = state.submit_bytes(at, bytes, task)?;
     match sent {
-        Submitted::Pending(_) if wait => finish(state, at, sent),
+        Submitted::Pending(dep) if wait => {
+            engine::wait(state, &[dep]);
+            finished(state, at)
+        }
+        Submitted::Pending(dep) if held => {
+            engine::reach(state, &[dep], None);
+            finished(state, at)
+        }
         _ => Ok(()),
     }
 }

@@ -2,9 +2,11 @@
 
 use super::{Bytes, Expect, Missing, Side};
 use crate::host;
+use crate::order;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE};
 use crate::task::{Failure, Job, NodeKind, Task};
+use cuirass_ptx::{Touch, Touched};
 use cuirass_sys::cuda::{CUdeviceptr, CUstream};
 use std::any::Any;
 use std::ffi::{c_uchar, c_uint, c_ushort};
@@ -45,6 +47,12 @@ impl Fill {
         Ok(Self { to, pitch, value, element, width, height })
     }
 
+    /// The bytes that are written, if they are in a row.
+    pub fn row(&self) -> Option<(u64, u64)> {
+        (self.height == 1 || self.pitch == self.width * self.element)
+            .then(|| (self.to.address, self.to.address + self.bytes()))
+    }
+
     fn bytes(&self) -> u64 {
         self.width * self.element * self.height
     }
@@ -71,7 +79,13 @@ impl Bytes for Fill {
 }
 
 impl Task for Fill {
-    fn run(&self, _job: &Job) -> Result<(), Failure> {
+    fn run(&self, job: &Job) -> Result<(), Failure> {
+        if job.order.is_some() {
+            let mut touched = Touched::default();
+            let lines = (0..self.height).map(|line| self.to.address + line * self.pitch);
+            lines.for_each(|line| touched.add(Touch::Write, line, self.width * self.element));
+            order::moved(job, order::FILL, touched);
+        }
         self.attempt().map_err(|missing| missing.locked())
     }
 

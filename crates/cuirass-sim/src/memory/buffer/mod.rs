@@ -14,10 +14,9 @@ pub use shaped::*;
 
 use super::Origin;
 use super::live::LIVE;
-use crate::engine;
 use crate::host;
 use crate::report;
-use crate::state::{Guard, State};
+use crate::state::State;
 use crate::status::{Answer, ILLEGAL_ADDRESS, INVALID_VALUE};
 use crate::stream::At;
 use crate::stream::Submitted;
@@ -138,13 +137,9 @@ impl State {
     }
 }
 
-/// Waits for work that a call only returns after.
-fn finish(state: &mut Guard, at: &At, sent: Submitted) -> Answer {
-    if let Submitted::Pending(dep) = sent {
-        engine::wait(state, &[dep]);
-        // As on hardware, it fetches what kernels printed; pools give memory back only when the program synchronises.
-        crate::launch::output::fetch();
-        return state.not_lost(at.context);
-    }
-    Ok(())
+/// A call has waited for its own work.
+fn finished(state: &State, at: &At) -> Answer {
+    // As on hardware, it fetches what kernels printed; pools give memory back only when the program synchronises.
+    crate::launch::output::fetch();
+    state.not_lost(at.context)
 }

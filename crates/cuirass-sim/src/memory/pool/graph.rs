@@ -31,6 +31,11 @@ impl Allocate {
         self.live.len
     }
 
+    /// The allocation's number.
+    pub fn number(&self) -> u64 {
+        self.live.id
+    }
+
     /// Whether it has no bytes (it never has none).
     pub fn is_empty(&self) -> bool {
         self.live.len == 0

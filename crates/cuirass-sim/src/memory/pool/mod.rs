@@ -324,7 +324,12 @@ fn allocate(state: &mut State, key: PoolKey, len: u64, at: &At) -> Answer<u64> {
         },
     };
     if let Some(dep) = taken.wait {
-        state.push(at.queue, &[dep], crate::task::Work::Nothing)?;
+        state.hold_back(at.queue, dep)?;
+    }
+    if crate::order::on() {
+        // A place of its own in the stream.
+        let before = state.before(at);
+        state.push(at.queue, &before, crate::task::Work::Nothing)?;
     }
     let pool = state.memory.pools.get_mut(key).ok_or(INVALID_VALUE)?;
     raise(&mut pool.used, span);
