@@ -166,11 +166,14 @@ impl Buffer {
             }),
             Closed::Taken(Memory::Owners(_borrowed, owner)) => {
                 let waited = stream.map_or(Ok(()), |stream| run(py, || stream.synchronize()));
-                if waited.is_err() {
-                    // It is not certain that the device is done with the memory: the owner is leaked.
+                waited.map_err(|error| {
                     let _leaked = ManuallyDrop::new(owner);
-                }
-                waited
+                    let address = self.address;
+                    let note = format!(
+                        "the owner of the memory ({address:#x}) is leaked, since the device may not be done with it"
+                    );
+                    error::noted(py, error, note)
+                })
             }
             Closed::Taken(Memory::Users(_borrowed, users)) => {
                 if let Some(stream) = &stream {
@@ -249,10 +252,18 @@ impl Buffer {
         };
         let stream = stream::argument(stream)?;
         let to = argument(&target, "dst")?;
-        copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream)?;
-        keep::buffer(&stream, slf)?;
-        keep::buffer(&stream, to)?;
-        Ok(target)
+        let copied = copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream);
+        let kept = copied.and_then(|()| keep::buffer(&stream, slf)).and_then(|()| keep::buffer(&stream, to));
+        match kept {
+            Ok(()) => Ok(target),
+            Err(error) if dst.is_none() => {
+                // Nobody gets what was made for it.
+                let closed = to.get().close(py, None);
+                error::leave(py, error.value(py), "the new buffer was not released", closed)?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Copies all of another buffer of the same size into this one, in the stream's order (``cuMemcpyAsync``).
