@@ -133,5 +133,5 @@ case "${1:-run}" in
     printf '\n%s\n' "${TABLE[@]}"
     ! printf '%s\n' "${TABLE[@]}" | grep -qE '\[[1-9]|exit [1-9]'
     ;;
-  *) sed -n 2,7p "$0"; exit 2 ;;
+  *) sed -n 2,8p "$0"; exit 2 ;;
 esac

@@ -25,6 +25,8 @@ class World:
     def __init__(self):
         self.device = cuirass.Device(0)
         self._other = self.device.create_context()
+        # The resource that the device has of itself.
+        self._pool = self.device.memory_resource
         self._reports = []
         warnings.resetwarnings()
         warnings.simplefilter("always")
@@ -43,7 +45,7 @@ class World:
         pool known, all work done."""
         gc.collect()
         self.device.set_current()
-        self.device.memory_resource = DEFAULT
+        self.device.memory_resource = self._pool
         self.device.properties  # noqa: B018
         cuirass.drain()
         self.device.sync()
@@ -114,7 +116,5 @@ def wrongs(error):
     return wrong
 
 
-DEFAULT = cuirass.Device(0).memory_resource
-"""The resource that the device has of itself."""
 STICKY = {"CUDA_ERROR_ILLEGAL_ADDRESS"}
 """Those of the statuses that the sweep injects which say that the process is lost."""

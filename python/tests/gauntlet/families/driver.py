@@ -37,6 +37,8 @@ OPERATIONS = [
     pure("fail.__enter__", lambda fault: fault.__enter__(), fault=fault),
     pure("fail.__exit__", lambda fault: fault.__exit__(None, None, None), fault=entered_fault),
     pure("fail.count", lambda fault: fault.count, fault=fault),
+    pure("fail.first_call", lambda fault: fault.first_call, fault=fault),
+    pure("_Fault.first_call", lambda fault: fault._fault.first_call(), fault=entered_fault),
     pure("fail.seen", lambda fault: fault.seen, fault=fault),
     pure("record()", recording),
     pure("record.__enter__", lambda recording: recording.__enter__(), recording=recording),

@@ -81,8 +81,8 @@ OPERATIONS = [
               **CONDITION),
     operation("GraphBuilder.while_loop", lambda memory, builder, condition: builder.while_loop(condition), needs=12030,
               **CONDITION),
-    pure("GraphCondition.handle", lambda memory, builder, condition: condition.handle, **CONDITION),
-    pure("GraphCondition.__eq__", lambda memory, builder, condition: condition == 3, **CONDITION),
-    pure("GraphCondition.__hash__", lambda memory, builder, condition: hash(condition), **CONDITION),
-    pure("GraphCondition.__repr__", lambda memory, builder, condition: repr(condition), **CONDITION),
+    pure("GraphCondition.handle", lambda memory, builder, condition: condition.handle, needs=12030, **CONDITION),
+    pure("GraphCondition.__eq__", lambda memory, builder, condition: condition == 3, needs=12030, **CONDITION),
+    pure("GraphCondition.__hash__", lambda memory, builder, condition: hash(condition), needs=12030, **CONDITION),
+    pure("GraphCondition.__repr__", lambda memory, builder, condition: repr(condition), needs=12030, **CONDITION),
 ]  # fmt: skip
