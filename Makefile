@@ -15,7 +15,7 @@ help:
 	@echo "make demo    the main job, on a GPU or on the simulated device"
 	@echo "make test    everything that CI runs (make lint, make test-rust, make test-python are its parts)"
 	@echo "make gauntlet  every call of every operation made to fail, from Rust and from Python; planted mistakes found"
-	@echo "make soak    the long sweeps, in full"
+	@echo "make soak    the long sweeps, in full, and ten minutes of the stress test"
 	@echo "make gen     write the generated files anew"
 	@echo "make wheel   an optimised wheel in dist/"
 
@@ -59,9 +59,15 @@ gauntlet: build
 	CUIRASS_GAUNTLET=full $(BIN)/python python/tests/gauntlet
 	cargo test --quiet -p cuirass --test planted -- --ignored --nocapture
 
+# What `make soak` runs all of.
+PARALLEL := $(addprefix python/tests/test_,stream.py event.py device.py context.py buffer.py launch.py graph.py \
+	memory_resource.py program.py)
+
 test-python: build
 	@echo "Python, on the simulated driver as it is (CUDA 13.0, or what CUIRASS_SIM says):"
 	$(BIN)/python -m pytest -q python/tests
+	@echo "Python, each test on four threads at once:"
+	$(BIN)/python -m pytest -q -rN --parallel-threads=4 --skip-thread-unsafe=True $(PARALLEL)
 	@echo "Python, on a simulated driver of CUDA $(OLDEST):"
 	CUIRASS_SIM="devices=2,driver=$(OLDEST),ptx=any,quiet=1" $(BIN)/python -m pytest -q python/tests
 
@@ -78,6 +84,8 @@ lint: $(VENV)/ready
 
 soak: build
 	CUIRASS_SOAK=1 $(MAKE) test-rust test-python
+	$(BIN)/python -m pytest -q -rN --parallel-threads=4 --iterations=5 --skip-thread-unsafe=True python/tests
+	$(BIN)/python python/tests/stress.py --seconds 600 --seed $$(date +%j)
 
 gen: $(VENV)/ready
 	cargo xtask gen

@@ -47,8 +47,8 @@ class fail:
     Parameters
     ----------
     call : str or None
-        The entry point: ``cuStreamDestroy_v2``; or without the version, in the one that this driver has. ``None`` is any
-        of them, of the driver and of the compiler: with ``nth``, each call of an operation fails in turn.
+        The entry point: ``cuStreamDestroy_v2``; or without the version, in the one that this driver has. ``None`` is
+        any of them, of the driver and of the compiler: with ``nth``, each call of an operation fails in turn.
     nth : int
         The first call that fails, counted from 1.
     times : int, optional

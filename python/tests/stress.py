@@ -44,8 +44,9 @@ RELEASES = (
     "cuGraphDestroy", "cuLibraryUnload", "cuMemPoolDestroy",
 )  # fmt: skip
 MODES = ("nothing fails", "releases fail", "anything fails")
-# Races that the program itself makes: another thread has closed it, or captures its stream.
-OWN_FAULT = re.compile(r"closed|captur|in use|using|ended|building|joined|still to come")
+# Races that the program itself makes: another thread has closed it, or captures its stream; and what comes of a context
+# that could not be put back.
+OWN_FAULT = re.compile(r"closed|CONTEXT_IS_DESTROYED|captur|in use|using|ended|building|joined|still to come")
 
 
 class Told:
@@ -205,6 +206,9 @@ class Worker(threading.Thread):
                 if fault.count != told.here.count:
                     name = getattr(action, "__name__", "?")
                     told.odd(f"{name}: {fault.first_call} made to fail, and told {told.here.count} times")
+                if fault.count:
+                    # A context that could not be put back is another's, who may destroy it.
+                    self.device.set_current()
 
     def fault(self):
         chance = self.random.random()

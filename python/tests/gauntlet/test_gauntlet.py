@@ -10,6 +10,7 @@ import pytest
 from . import completeness, registry, runner
 
 HERE = pathlib.Path(__file__).parent
+pytestmark = pytest.mark.thread_unsafe(reason="other processes")
 needs_engine = pytest.mark.skipif(not runner.is_built(), reason="this package is built without the gauntlet's engine")
 
 
