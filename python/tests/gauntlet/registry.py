@@ -97,7 +97,8 @@ class Prepared:
         return [
             f"{name} had {before} references and has {now[name]}"
             for name, before in self.counts.items()
-            if now.get(name, before) != before
+            # What is dropped lets go of what it refers to.
+            if now.get(name, before) > before or (now.get(name, before) < before and not self.operation.dropped)
         ]
 
 

@@ -51,7 +51,7 @@ def operations():
 def sweep(chosen, *, whole=False, told=False, fault=None):
     from .world import World
 
-    return cuirass._cuirass._gauntlet_sweep(WHAT, chosen, World(), whole, told, fault)
+    return cuirass._cuirass._gauntlet_sweep(WHAT, chosen, World(chosen), whole, told, fault)
 
 
 def faulted(chosen):

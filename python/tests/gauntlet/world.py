@@ -22,7 +22,11 @@ class PassingError(Exception):
 class World:
     """As ``World`` of ``cuirass-testkit``, for one process."""
 
-    def __init__(self):
+    def __init__(self, operations=()):
+        makers = [make for one in operations for make in one.makers.values()]
+        modules = {getattr(make, "__module__", None) for make in makers}
+        # What a family keeps for the process.
+        self._at_rest = [module.at_rest for name in modules if hasattr(module := sys.modules.get(name), "at_rest")]
         self.device = cuirass.Device(0)
         self._other = self.device.create_context()
         # The resource that the device has of itself.
@@ -47,6 +51,8 @@ class World:
         self.device.set_current()
         self.device.memory_resource = self._pool
         self.device.properties  # noqa: B018
+        for at_rest in self._at_rest:
+            at_rest()
         cuirass.drain()
         self.device.sync()
 

@@ -49,6 +49,7 @@ OPERATIONS = [
                        "context"], calls=False, event=event),
     pure("Event.ipc_descriptor", refused(lambda event: event.ipc_descriptor), event=event),
     pure("Event.from_ipc_descriptor", refused(lambda event: event.from_ipc_descriptor(b"")), event=event),
+    pure("Event.__reduce__", refused(lambda event: event.__reduce__()), event=event),
     pure("Event.__eq__", lambda event: event == 3, event=event),
     pure("Event.__hash__", hash, event=event),
     pure("Event.__repr__", repr, event=event),

@@ -21,6 +21,10 @@ def last_share():
     return pool.allocate(64, stream=mine)
 
 
+def two_devices():
+    return len(cuirass.Device.get_all_devices()) > 1
+
+
 class Unfreed(DeviceMemoryResource):
     """The default pool, with memory that goes back by hand alone."""
 
@@ -37,20 +41,27 @@ def unfreed(stream):
 OPERATIONS = [
     operation("DeviceMemoryResource()", lambda: DeviceMemoryResource(0, OPTIONS), callers=ALL),
     pure("DeviceMemoryResource()", lambda: DeviceMemoryResource(0), case="the default pool"),
-    operation("DeviceMemoryResource.close", lambda pool: pool.close(), pool=own_pool),
-    pure("DeviceMemoryResource.close", lambda pool: DeviceMemoryResource(0).close(), case="the default pool",
+    operation("_MemPool.close", lambda pool: pool.close(), pool=own_pool),
+    pure("_MemPool.close", lambda pool: DeviceMemoryResource(0).close(), case="the default pool",
          pool=pool),
     dropped("DeviceMemoryResource", pool=own_pool),
-    operation("DeviceMemoryResource.allocate", lambda stream, pool: pool.allocate(64, stream=stream), callers=ALL,
+    operation("_MemPool.allocate", lambda stream, pool: pool.allocate(64, stream=stream), callers=ALL,
               stream=stream, pool=own_pool),
-    operation("DeviceMemoryResource.deallocate",
+    operation("_MemPool.deallocate",
               lambda stream, kept: DeviceMemoryResource.deallocate(kept.resource, kept.address, 64, stream=stream),
               stream=stream, kept=unfreed),
-    *getters("DeviceMemoryResource", ["attributes", "handle", "is_handle_owned", "is_ipc_enabled", "is_mapped",
-                                      "is_closed", "is_device_accessible", "is_host_accessible",
-                                      "device_id"], calls=False, pool=own_pool),
-    pure("DeviceMemoryResource.allocation_handle", refused(lambda pool: pool.allocation_handle), pool=own_pool),
-    pure("DeviceMemoryResource.uuid", lambda pool: pool.uuid, pool=own_pool),
+    *getters("_MemPool", ["attributes", "handle", "is_handle_owned", "is_ipc_enabled", "is_mapped", "is_closed"],
+             calls=False, pool=own_pool),
+    *getters("DeviceMemoryResource", ["is_device_accessible", "is_host_accessible", "device_id"], calls=False,
+             pool=own_pool),
+    pure("DeviceMemoryResource.peer_accessible_by", lambda pool: pool.peer_accessible_by, pool=own_pool),
+    operation("DeviceMemoryResource.peer_accessible_by (set)",
+              lambda pool: setattr(pool, "peer_accessible_by", [1]), pool=own_pool)
+    if two_devices() else
+    pure("DeviceMemoryResource.peer_accessible_by (set)",
+         lambda pool: setattr(pool, "peer_accessible_by", []), pool=own_pool),
+    pure("_MemPool.allocation_handle", refused(lambda pool: pool.allocation_handle), pool=own_pool),
+    pure("_MemPool.uuid", lambda pool: pool.uuid, pool=own_pool),
     pure("DeviceMemoryResource.__repr__", repr, pool=own_pool),
     *getters("_MemPoolAttributes", ATTRIBUTES, pool=own_pool, attributes=attributes),
     operation("_MemPoolAttributes.__repr__", lambda pool, attributes: repr(attributes), pool=own_pool,
