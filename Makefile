@@ -14,8 +14,8 @@ export CUIRASS_SIM_LIBRARY := $(abspath target)/debug/libcuda.so
 help:
 	@echo "make demo    the main job, on a GPU or on the simulated device"
 	@echo "make test    everything that CI runs (make lint, make test-rust, make test-python are its parts)"
-	@echo "make gauntlet  each driver call of each operation made to fail, and planted mistakes found"
-	@echo "make soak    the long sweeps, in full, and make asan"
+	@echo "make gauntlet  every call of every operation made to fail, from Rust and from Python; planted mistakes found"
+	@echo "make soak    the long sweeps, in full, ten minutes of the stress test, and make asan"
 	@echo "make asan    the tests of the crate and the package under AddressSanitizer"
 	@echo "make gen     write the generated files anew"
 	@echo "make wheel   an optimised wheel in dist/"
@@ -29,13 +29,13 @@ $(VENV)/ready: requirements-dev.txt
 
 setup: $(VENV)/ready
 
-# The simulated driver, and the package with it. The real driver is looked for at run time and needs no building.
+# The simulated driver, and the package with it and with the engine of the gauntlet, which no wheel that is shipped has. The real driver is looked for at run time and needs no building.
 build: $(VENV)/ready
 	cargo build --quiet -p cuirass-sim-libs
 	mkdir -p $(SIM)
 	cmp -s target/debug/libcuda.so $(SIM)/libcuda.so.1 || cp target/debug/libcuda.so $(SIM)/libcuda.so.1
 	ln -sfn libcuda.so.1 $(SIM)/libcuda.so
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --features gauntlet
 
 demo: build
 	$(BIN)/python -m cuirass demo
@@ -55,20 +55,27 @@ test-rust: build
 	CUIRASS_SIM="driver=$(OLDEST),ptx=any,quiet=1" cargo test --quiet -p cuirass
 	CUIRASS_SIM="driver=$(OLDEST),ptx=any,quiet=1" cargo run --quiet --example demo -p cuirass sim
 
-# What `make test-rust` runs a part of (CUIRASS_GAUNTLET=slice:SEED chooses another).
+# What `make test-rust` and `make test-python` run a part of (CUIRASS_GAUNTLET=slice:SEED chooses another).
 gauntlet: build
 	CUIRASS_GAUNTLET=full cargo test --quiet -p cuirass --test gauntlet
+	CUIRASS_GAUNTLET=full $(BIN)/python python/tests/gauntlet
 	cargo test --quiet -p cuirass --test planted -- --ignored --nocapture
+
+# What `make soak` runs all of.
+PARALLEL := $(addprefix python/tests/test_,stream.py event.py device.py context.py buffer.py launch.py graph.py \
+	memory_resource.py program.py)
 
 test-python: build
 	@echo "Python, on the simulated driver as it is (CUDA 13.0, or what CUIRASS_SIM says):"
 	$(BIN)/python -m pytest -q python/tests
+	@echo "Python, each test on four threads at once:"
+	$(BIN)/python -m pytest -q -rN --parallel-threads=4 --skip-thread-unsafe=True $(PARALLEL)
 	@echo "Python, on a simulated driver of CUDA $(OLDEST):"
 	CUIRASS_SIM="devices=2,driver=$(OLDEST),ptx=any,quiet=1" $(BIN)/python -m pytest -q python/tests
 
 lint: $(VENV)/ready
 	cargo fmt --all --check
-	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --workspace --all-targets --features cuirass-py/gauntlet -- -D warnings
 	cargo xtask gen --check
 	cargo xtask families --check
 	cargo xtask tree --check
@@ -79,6 +86,8 @@ lint: $(VENV)/ready
 
 soak: build asan
 	CUIRASS_SOAK=1 $(MAKE) test-rust test-python
+	$(BIN)/python -m pytest -q -rN --parallel-threads=4 --iterations=5 --skip-thread-unsafe=True python/tests
+	$(BIN)/python python/tests/stress.py --seconds 600 --seed $$(date +%j)
 
 asan: build
 	scripts/asan.sh

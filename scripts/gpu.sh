@@ -2,7 +2,8 @@
 # The tests, the demo and the benchmarks on a machine with a GPU.
 #
 #   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU)
-#   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust python demo ops bench cold (all by default)
+#   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust gauntlet python stress demo ops bench cold
+#                                 (all by default but stress)
 #
 # The machine with the GPU needs Python 3.11+ with numpy and pytest, gcc and CUDA 13's toolkit; no Rust.
 set -uo pipefail
@@ -13,7 +14,7 @@ TARGET=${CARGO_TARGET_DIR:-target}
 pack() {
   set -e
   make --no-print-directory setup
-  rm -rf "$PACK" && mkdir -p "$PACK/tests" "$PACK/wheel"
+  rm -rf "$PACK" && mkdir -p "$PACK/tests" "$PACK/wheel" "$PACK/gauntlet"
   cargo build --quiet --profile gpu -p cuirass-sim-libs
   cp "$TARGET"/gpu/libcuda.so "$PACK/libcuda.so.1"
   cargo test --quiet --profile gpu -p cuirass --no-run --message-format=json |
@@ -35,6 +36,8 @@ for line in sys.stdin:
   cargo build --quiet --release -p cuirass-bench-native
   cp "$TARGET"/release/libcuirass_native.so "$PACK/"
   .venv/bin/maturin build --quiet --release --out "$PACK/wheel"
+  # The gauntlet's engine is in no wheel that is shipped.
+  .venv/bin/maturin build --quiet --profile gpu --features gauntlet --out "$PACK/gauntlet"
   du -sh "$PACK"
 }
 
@@ -54,11 +57,31 @@ PY
 run_rust() {
   local test out
   for test in "$PACK"/tests/*; do
+    # It has a step of its own.
+    [ "$(basename "$test")" = gauntlet ] && continue
     out=$(timeout 240 "$test" --test-threads=1 2>&1)
     local code=$?
     [ $code -eq 0 ] || echo "$out" | tail -40
     row "rust $(basename "$test")" "$(echo "$out" | grep -E '^(test result|gauntlet):' | tail -1 | cut -c1-90) [$code]"
   done
+}
+
+# A part of the gauntlet from both languages, about a minute; CUIRASS_GAUNTLET=slice:SEED/ONE_IN, or full, is another.
+run_gauntlet() {
+  local out code part=${CUIRASS_GAUNTLET:-slice:1/20}
+  out=$(CUIRASS_GAUNTLET=$part timeout 580 "$PACK/tests/gauntlet" 2>&1); code=$?
+  [ $code -eq 0 ] || echo "$out" | tail -60
+  row "gauntlet, Rust" "$(echo "$out" | grep -E '^gauntlet:' | tail -1 | cut -c11-100) [$code]"
+  python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site-gauntlet "$PACK"/gauntlet/*.whl
+  out=$(CUIRASS_GAUNTLET=$part PYTHONPATH=/tmp/site-gauntlet timeout 580 python3 python/tests/gauntlet 2>&1); code=$?
+  [ $code -eq 0 ] || echo "$out" | tail -60
+  row "gauntlet, Python" "$(echo "$out" | grep -E '^gauntlet \(Python\):' | tail -1 | cut -c20-110) [$code]"
+}
+
+run_stress() {
+  local code
+  timeout 580 python3 python/tests/stress.py --seconds "${STRESS_SECONDS:-300}"; code=$?
+  row "stress, ${STRESS_SECONDS:-300} s" "exit $code"
 }
 
 run_python() {
@@ -106,9 +129,9 @@ case "${1:-run}" in
     export PYTHONPATH=/tmp/site CUIRASS_DRIVER=gpu PYTHONUNBUFFERED=1
     CUIRASS_NVRTC=$(find_nvrtc) && export CUIRASS_NVRTC
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    for step in ${@:-rust python demo ops bench cold}; do "run_$step"; done
+    for step in ${@:-rust gauntlet python demo ops bench cold}; do "run_$step"; done
     printf '\n%s\n' "${TABLE[@]}"
     ! printf '%s\n' "${TABLE[@]}" | grep -qE '\[[1-9]|exit [1-9]'
     ;;
-  *) sed -n 2,7p "$0"; exit 2 ;;
+  *) sed -n 2,8p "$0"; exit 2 ;;
 esac

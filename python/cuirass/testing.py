@@ -42,12 +42,13 @@ def known_calls() -> list[str]:
 
 
 class fail:
-    """Makes calls of one entry point fail, in a ``with`` block.
+    """Makes calls of one entry point fail, in a ``with`` block. Blocks in each other make several fail.
 
     Parameters
     ----------
-    call : str
-        The entry point: ``cuStreamDestroy_v2``; or without the version, in the one that this driver has.
+    call : str or None
+        The entry point: ``cuStreamDestroy_v2``; or without the version, in the one that this driver has. ``None`` is
+        any of them, of the driver and of the compiler: with ``nth``, each call of an operation fails in turn.
     nth : int
         The first call that fails, counted from 1.
     times : int, optional
@@ -67,7 +68,7 @@ class fail:
 
     def __init__(
         self,
-        call: str,
+        call: str | None,
         *,
         nth: int = 1,
         times: int | None = 1,
@@ -83,6 +84,7 @@ class fail:
         self._this_thread = this_thread
         self._fault: _cuirass._Fault | None = None
         self._counts = (0, 0)
+        self._first_call: str | None = None
 
     def __enter__(self) -> "fail":
         if self._fault is not None:
@@ -105,13 +107,18 @@ class fail:
     ) -> None:
         fault, self._fault = self._fault, None
         if fault is not None:
-            self._counts = fault.counts()
+            self._counts, self._first_call = fault.counts(), fault.first_call()
             fault.remove()
 
     @property
     def count(self) -> int:
-        """How many calls have failed by it."""
+        """How many calls have failed by it. One that is made and fails of itself has not."""
         return self._counts[0] if self._fault is None else self._fault.counts()[0]
+
+    @property
+    def first_call(self) -> str | None:
+        """The entry point of the first call that has failed by it."""
+        return self._first_call if self._fault is None else self._fault.first_call()
 
     @property
     def seen(self) -> int:

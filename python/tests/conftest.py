@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
 import os
 import subprocess
@@ -104,6 +105,41 @@ def ordered(request):
     with cuirass.sim.check_order() as order:
         yield
     assert not order.findings
+
+
+# What a test that uses one of them does to the whole process: others beside it would see it.
+PROCESS_WIDE = {"child", "testing", "sim", "is_sim", "warnings", "subprocess", "unraisablehook", "census"}
+
+
+def names_in(code):
+    """The names that a function's code uses, with those of the functions in it."""
+    inner = (names_in(constant) for constant in code.co_consts if hasattr(constant, "co_names"))
+    return set(code.co_names).union(*inner)
+
+
+def pytest_itemcollected(item):
+    """With --parallel-threads: each thread is a user's, with the device current and an object of it of its own."""
+    if getattr(item.config.option, "parallel_threads", 1) in (1, "1") or not hasattr(item.obj, "__code__"):
+        return
+    names = names_in(item.obj.__code__)
+    if names & PROCESS_WIDE:
+        item.add_marker(pytest.mark.thread_unsafe(reason="what it does is the whole process's"))
+    if "stream" in item.fixturenames and "create_graph_builder" in names:
+        item.add_marker(pytest.mark.thread_unsafe(reason="the stream that it captures is one for all threads"))
+    if "device" in item.fixturenames:
+        item.obj = with_a_device(item.obj)
+
+
+def with_a_device(test):
+    @functools.wraps(test)
+    def on_this_thread(*args, **kwargs):
+        device = cuirass.Device(0)
+        device.set_current()
+        if "device" in kwargs:
+            kwargs["device"] = device
+        return test(*args, **kwargs)
+
+    return on_this_thread
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Every call of every operation fails in turn: the error says which one it was, and nothing else is harmed."""
+"""Faults that are injected: what they do, and cases that the gauntlet (python/tests/gauntlet) does not put so."""
 
 import gc
 import threading
@@ -7,81 +7,9 @@ import warnings
 import pytest
 
 import cuirass
-from cuirass import CUDAError, CUDAStickyError, EventOptions, LaunchConfig, testing
+from cuirass import CUDAError, EventOptions, testing
 
 from .conftest import KERNELS, is_sim
-
-STATUSES = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_UNKNOWN")
-# What says something rather than fails: an attribute that this driver does not know.
-ANSWERS = {("cuDeviceGetAttribute", "CUDA_ERROR_INVALID_VALUE")}
-TIMED = EventOptions(timing_enabled=True)
-
-
-class World:
-    """What operations use; made anew for each of them."""
-
-    def __init__(self, code):
-        self.device = cuirass.Device(0)
-        self.stream = self.device.create_stream()
-        self.other = self.device.create_stream()
-        self.event = self.device.create_event()
-        self.start = self.stream.record(options=TIMED)
-        self.end = self.stream.record(options=TIMED)
-        self.one = self.device.allocate(256, stream=self.stream)
-        self.two = self.device.allocate(256, stream=self.stream)
-        self.kernel = code.get_kernel("nothing")
-        self.ptx = code
-        self.pinned = cuirass.LegacyPinnedMemoryResource()
-        self.config = LaunchConfig(grid=1, block=1)
-        self.stream.sync()
-        cuirass.launch(self.stream, self.config, self.kernel)
-        self.stream.sync()
-
-
-OPERATIONS = {
-    "create_stream": lambda w: w.device.create_stream(),
-    "create_stream with a priority": lambda w: w.device.create_stream(options={"priority": -1}),
-    "create_event": lambda w: w.device.create_event(),
-    "create_context": lambda w: w.device.create_context(),
-    "allocate": lambda w: w.device.allocate(64, stream=w.stream),
-    "allocate on the default stream": lambda w: w.device.allocate(64, stream=w.device.default_stream),
-    "allocate pinned": lambda w: w.pinned.allocate(64),
-    "a pool": lambda w: cuirass.DeviceMemoryResource(w.device, cuirass.DeviceMemoryResourceOptions()),
-    "record": lambda w: w.stream.record(w.event),
-    "record a new event": lambda w: w.stream.record(),
-    "wait for an event": lambda w: w.stream.wait(w.event),
-    "wait for a stream": lambda w: w.stream.wait(w.other),
-    "stream.sync": lambda w: w.stream.sync(),
-    "event.sync": lambda w: w.event.sync(),
-    "event.is_done": lambda w: w.event.is_done,
-    "elapsed": lambda w: w.end - w.start,
-    "device.sync": lambda w: w.device.sync(),
-    "set_current": lambda w: w.device.set_current(),
-    "copy_to": lambda w: w.one.copy_to(w.two, stream=w.stream),
-    "copy_to a new one": lambda w: w.one.copy_to(stream=w.stream),
-    "fill": lambda w: w.one.fill(b"abcd", stream=w.stream),
-    "launch": lambda w: cuirass.launch(w.stream, w.config, w.kernel),
-    "priority": lambda w: w.stream.priority,
-    "is_nonblocking": lambda w: w.stream.is_nonblocking,
-    "name": lambda w: w.device.name,
-    "uuid": lambda w: w.device.uuid,
-    "property": lambda w: w.device.properties.warp_size,
-    "kernel attribute": lambda w: w.kernel.attributes[0].num_regs,
-    "occupancy": lambda w: w.kernel.occupancy.max_active_blocks_per_multiprocessor(32, 0),
-    "pool attribute": lambda w: w.device.memory_resource.attributes.used_mem_current,
-    "enter and leave": lambda w: w.device.__enter__().__exit__(None, None, None),
-}  # fmt: skip
-
-RELEASES = {
-    "stream": lambda w: w.device.create_stream(),
-    "event": lambda w: w.device.create_event(),
-    "buffer": lambda w: w.device.allocate(64, stream=w.stream),
-    "buffer of the default stream": lambda w: w.device.allocate(64, stream=w.device.default_stream),
-    "pinned buffer": lambda w: w.pinned.allocate(64),
-    "pool": lambda w: cuirass.DeviceMemoryResource(w.device, cuirass.DeviceMemoryResourceOptions()),
-    "context": lambda w: w.device.create_context(),
-    "program": lambda w: cuirass.Program("", "c++", cuirass.ProgramOptions(arch="sm_90")),
-}
 
 
 def on_a_thread(work):
@@ -103,11 +31,6 @@ def on_a_thread(work):
     return value
 
 
-def here(work):
-    cuirass.Device(0).set_current()
-    return work()
-
-
 def current():
     driver = pytest.importorskip("cuda.bindings.driver")
     return int(driver.cuCtxGetCurrent()[1])
@@ -118,142 +41,17 @@ def counts():
     return cuirass.sim.census() if is_sim() else None
 
 
-def nth_of(calls, index):
-    return sum(call.name == calls[index].name for call in calls[: index + 1])
+TIMED = EventOptions(timing_enabled=True)
+OPERATIONS = {
+    "cuStreamCreateWithPriority": lambda device: device.create_stream(),
+    "cuEventCreate": lambda device: device.create_event(),
+    "cuCtxSynchronize": lambda device: device.sync(),
+}
 
 
-@pytest.mark.parametrize("where", [here, on_a_thread], ids=["with a context", "without a context"])
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_with_each_call_failing(code, name, where, reports):
-    world = World(code)
-    operation = OPERATIONS[name]
-
-    def warm():
-        operation(world)
-
-    def recorded():
-        with testing.record() as recording:
-            result = operation(world)
-        del result
-        return recording.calls
-
-    where(warm)
-    calls = where(recorded)
-    assert calls or name == "priority"
-    for index, call in enumerate(calls):
-        for status in STATUSES:
-            if (call.name, status) in ANSWERS:
-                continue
-            check_one(world, operation, where, calls, index, call, status)
-    assert reports == []
-
-
-def check_one(world, operation, where, calls, index, call, status):
-    before = counts()
-
-    def failing():
-        context = current()
-        nth = nth_of(calls, index)
-        with testing.fail(call.name, nth=nth, status=status, this_thread=True) as fault:
-            try:
-                operation(world)
-            except CUDAError as error:
-                caught = error
-            else:
-                caught = None
-        assert fault.count == 1
-        # The call that was blamed is the one that failed. (Undoing is not here: one call fails.)
-        assert caught is not None, f"{call.name} failed and nothing was raised"
-        assert (caught.call, caught.status.name) == (call.name, status)
-        assert str(caught).startswith(status)
-        assert isinstance(caught, CUDAStickyError) == (status == "CUDA_ERROR_LAUNCH_FAILED")
-        if call.name == "cuEventDestroy_v2":
-            assert any("the wait itself was submitted" in note for note in caught.__notes__)
-        after = current()
-        if after != context:
-            assert call.name == "cuCtxSetCurrent"
-            assert any("could not be restored" in note for note in caught.__notes__)
-        return None
-
-    where(failing)
-    if "Destroy" not in call.name:
-        assert counts() == before
-    # What was there before still works.
-    where(lambda: operation(world))
-    world.stream.sync()
-
-
-@pytest.mark.parametrize("where", [here, on_a_thread], ids=["with a context", "without a context"])
-@pytest.mark.parametrize("done", [False, True], ids=["refused", "done, then error"])
-@pytest.mark.parametrize("name", RELEASES)
-def test_a_release_that_fails(code, name, done, where, reports):
-    world = World(code)
-    make = RELEASES[name]
-
-    def calls_of_a_release():
-        thing = make(world)
-        with testing.record() as recording:
-            thing.close()
-        return recording.calls
-
-    where(calls_of_a_release)
-    calls = where(calls_of_a_release)
-    destroys = [call for call in calls if any(word in call.name.lower() for word in ("destroy", "free"))]
-    assert len(destroys) == 1
-    destroy = destroys[0].name
-    # NVRTC's statuses are not the driver's.
-    number, status = (2, "NVRTC_ERROR_PROGRAM_CREATION_FAILURE") if "nvrtc" in destroy else (999, "CUDA_ERROR_UNKNOWN")
-
-    def closed():
-        thing = make(world)
-        context = current()
-        with testing.fail(destroy, status=number, done=done) as fault, pytest.raises(CUDAError) as caught:
-            thing.close()
-        assert fault.count == 1
-        assert caught.value.call == destroy
-        assert number == 999 or caught.value.status == number
-        assert thing.is_closed
-        assert current() == context
-        thing.close()
-
-    where(closed)
-    assert reports == []
-
-    def collected():
-        thing = make(world)
-        context = current()
-        with testing.fail(destroy, status=number, done=done) as fault:
-            del thing
-            gc.collect()
-        assert fault.count == 1
-        assert current() == context
-
-    where(collected)
-    assert len(reports) == 1
-    assert reports[0].startswith(f"{destroy}(")
-    assert "failed while releasing" in reports[0]
-    assert status in reports[0] or "nvrtc" in destroy
-
-    def deinitialized():
-        thing = make(world)
-        with testing.fail(destroy, status="CUDA_ERROR_DEINITIALIZED"):
-            del thing
-            gc.collect()
-
-    reports.clear()
-    if "nvrtc" not in destroy:
-        where(deinitialized)
-        assert reports == []
-    world.stream.sync()
-
-
-@pytest.mark.parametrize("name", ["create_stream", "create_event", "device.sync"])
-def test_a_restoration_that_fails_too(code, name):
+@pytest.mark.parametrize("first", OPERATIONS)
+def test_a_restoration_that_fails_too(device, first):
     """The operation's error, and the failed restoration as its note; nothing else is disturbed."""
-    world = World(code)
-    operation = OPERATIONS[name]
-    first = {"create_stream": "cuStreamCreateWithPriority", "create_event": "cuEventCreate",
-             "device.sync": "cuCtxSynchronize"}[name]  # fmt: skip
 
     def work():
         # A thread without a context: entering is the first cuCtxSetCurrent, restoring the second.
@@ -262,23 +60,22 @@ def test_a_restoration_that_fails_too(code, name):
             testing.fail("cuCtxSetCurrent", nth=2),
             pytest.raises(CUDAError) as caught,
         ):
-            operation(world)
+            OPERATIONS[first](device)
         error = caught.value
         assert (error.call, error.status.name) == (first, "CUDA_ERROR_OUT_OF_MEMORY")
         assert any("could not be restored after this failure" in note and "cuCtxSetCurrent" in note
                    for note in error.__notes__)  # fmt: skip
-        assert current() == int(world.device.context.handle)
+        assert current() == int(device.context.handle)
 
     on_a_thread(work)
 
 
-def test_what_was_created_is_undone_when_the_context_cannot_be_restored(code):
-    world = World(code)
+def test_what_was_created_is_undone_when_the_context_cannot_be_restored(device):
     before = counts()
 
     def work():
         with testing.fail("cuCtxSetCurrent", nth=2), pytest.raises(CUDAError) as caught:
-            world.device.create_stream()
+            device.create_stream()
         assert caught.value.call == "cuCtxSetCurrent"
         assert any("could not be restored" in note for note in caught.value.__notes__)
         assert any("Device.set_current()" in note for note in caught.value.__notes__)
@@ -349,12 +146,24 @@ def test_faults_themselves(device, stream):
     assert (fault.count, fault.seen) == (2, 4)
     with testing.fail("cuStreamSynchronize", times=None, status=2), pytest.raises(CUDAError, match="OUT_OF_MEMORY"):
         stream.sync()
+    # An error of its own is the older one, and stands: this one cannot be measured.
+    with testing.fail("cuEventElapsedTime", done=True) as fault, pytest.raises(RuntimeError):
+        device.create_event(options=TIMED) - device.create_event(options=TIMED)
+    assert (fault.count, fault.seen) == (0, 1)
     with testing.fail("cuStreamSynchronize", this_thread=True):
         on_a_thread(stream.sync)
     with pytest.raises(ValueError, match="makes no call"), testing.fail("cuAbsent"):
         pass
     with pytest.raises(ValueError, match="no status"):
         testing.fail("cuStreamSynchronize", status="CUDA_ERROR_ABSENT")
+    event = stream.record()
+    event.sync()
+    for nth, call in enumerate(("cuEventQuery", "cuStreamSynchronize"), 1):
+        with testing.fail(None, nth=nth, times=None, this_thread=True) as fault, pytest.raises(CUDAError) as caught:
+            assert event.is_done
+            stream.sync()
+        assert (caught.value.call, fault.first_call, fault.count, fault.seen) == (call, call, 1, nth)
+    assert testing.fail(None).first_call is None
     assert "cuLaunchKernelEx" in testing.known_calls()
     assert testing.status("CUDA_ERROR_OUT_OF_MEMORY") == testing.status(2) == 2
     assert testing.status(2).name == "CUDA_ERROR_OUT_OF_MEMORY"

@@ -415,6 +415,7 @@ def test_python_callbacks_run_each_time(device, stream, reports):
     assert not gone()
 
 
+@pytest.mark.thread_unsafe(reason="it makes threads of its own")
 def test_callbacks_do_not_deadlock_with_a_thread_that_waits(device, stream):
     ran = []
     builder = device.create_graph_builder().begin_building()

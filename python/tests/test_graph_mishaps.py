@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import weakref
 
 import pytest
 
@@ -343,3 +344,91 @@ def test_a_stream_is_not_closed_while_others_capture_it(device, invalidated):
     stream.sync()
     stream.close()
     assert stream.is_closed
+
+
+class Gate:
+    """Keeps a stream busy until it is opened."""
+
+    def __init__(self, device):
+        self.event = threading.Event()
+        self.stream = device.create_stream()
+        builder = device.create_graph_builder().begin_building()
+        builder.callback(self.event.wait)
+        self.graph = builder.end_building().complete()
+        builder.close()
+        self.graph.launch(self.stream)
+
+    def open(self):
+        self.event.set()
+        self.stream.sync()
+        self.graph.close()
+
+
+def counting(device, counts):
+    """A builder that has captured a callback, which nobody else keeps, and a weak reference to that."""
+
+    def count():
+        counts.append(1)
+
+    builder = device.create_graph_builder().begin_building()
+    builder.callback(count)
+    return builder.end_building(), weakref.ref(count)
+
+
+@pytest.mark.parametrize("default", [False, True], ids=["a stream", "a thread's default stream"])
+def test_a_launch_that_was_made_and_returned_an_error_is_waited_for(device, default):
+    """The error may be that of older work: what the launch needs is not let go before it is done."""
+    counts = []
+    gate = Gate(device)
+    stream = gate.stream
+    if default:
+        stream = cuirass.PER_THREAD_DEFAULT_STREAM
+        stream.wait(gate.stream)
+    builder, function = counting(device, counts)
+    graph = builder.complete()
+    builder.close()
+    with cuirass.testing.fail("cuGraphLaunch", done=True), pytest.raises(cuirass.CUDAError, match="cuGraphLaunch"):
+        graph.launch(stream)
+    graph.close()
+    del graph, builder
+    gc.collect()
+    assert function() is not None and counts == []
+    gate.open()
+    stream.sync()
+    cuirass.drain()
+    gc.collect()
+    assert counts == [1] and function() is None
+
+
+@pytest.mark.parametrize("call", ["cuGraphExecUpdate_v2", "cuCtxSetCurrent"])
+def test_an_update_that_was_made_and_returned_an_error_is_kept(device, call):
+    """Of itself, or because the caller's context could not be set again."""
+    counts = []
+    builder, _ = counting(device, counts)
+    graph = builder.complete()
+    builder.close()
+    source, function = counting(device, counts)
+    raised = []
+
+    def update():
+        # A thread without a context: the second switch is the one back.
+        with cuirass.testing.fail(call, nth=1 + (call == "cuCtxSetCurrent"), done=True):
+            try:
+                graph.update(source)
+            except cuirass.CUDAError as error:
+                raised.append(error.call)
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    thread.join()
+    assert raised == [call]
+    source.close()
+    gc.collect()
+    assert function() is not None
+    stream = device.create_stream()
+    graph.launch(stream)
+    stream.sync()
+    graph.close()
+    cuirass.drain()
+    gc.collect()
+    assert counts == [1] and function() is None

@@ -11,6 +11,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 
 pytest.importorskip("mypy")
+pytestmark = pytest.mark.thread_unsafe(reason="other processes, with one cache")
 
 
 def run(*command):

@@ -116,13 +116,19 @@ pub fn leave(py: Python<'_>, passing: &Bound<'_, PyAny>, doing: &str, left: PyRe
 /// Adds a second error to the one that is already on its way.
 fn attach_note(py: Python<'_>, exception: &Bound<'_, PyAny>, doing: &str, second: &PyErr) -> PyResult<()> {
     let kind = second.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
-    let text = format!("{doing} ({kind}: {})", second.value(py));
+    let text = format!("{doing} ({kind}: {}{})", second.value(py), notes_of(py, second));
     // A generator that is closed swallows its exception, and some exceptions take no notes: nothing may be lost there.
     let swallowed = exception.is_instance_of::<PyGeneratorExit>();
     if swallowed || exception.call_method1("add_note", (&text,)).is_err() {
         report::warn(py, &text);
     }
     Ok(())
+}
+
+/// The notes of an exception, each behind a semicolon, for a text that takes it in: what they tell must not be lost.
+pub fn notes_of(py: Python<'_>, exception: &PyErr) -> String {
+    let notes = exception.value(py).getattr("__notes__").and_then(|notes| notes.extract::<Vec<String>>());
+    notes.unwrap_or_default().iter().map(|note| format!("; {note}")).collect()
 }
 
 /// The misuse of something that was closed.

@@ -11,6 +11,8 @@ mod context;
 mod device;
 mod error;
 mod event;
+#[cfg(feature = "gauntlet")]
+mod gauntlet;
 mod graph;
 mod handle;
 mod kernel;
@@ -89,5 +91,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(testing::_known_calls, module)?)?;
     module.add_function(wrap_pyfunction!(testing::_record, module)?)?;
     module.add_function(wrap_pyfunction!(testing::_status_name, module)?)?;
+    #[cfg(feature = "gauntlet")]
+    gauntlet::add(module)?;
     report::install(module)
 }

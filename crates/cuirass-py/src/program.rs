@@ -5,6 +5,7 @@ use crate::error::{ask, closed, run};
 use crate::module::{ObjectCode, kind_of};
 use crate::options;
 use crate::slot::{Closed, Slot};
+use cuirass_fault::Failure;
 use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
@@ -244,9 +245,13 @@ impl Program {
             run(py, || {
                 let _gate = Compiling::start();
                 let program = cuirass::Program::new(&self.source, &options)?;
-                let compiled = program.compile(kind)?;
-                program.close()?;
-                Ok(compiled)
+                match (program.compile(kind), program.close()) {
+                    (Ok(compiled), closed) => closed.map(|()| compiled),
+                    (Err(error), Ok(())) => Err(error),
+                    (Err(error), Err(second)) => {
+                        Err(Failure::from(second).attach_to(error.into(), "the program was not released").raise())
+                    }
+                }
             })?
         };
         if let Some(logs) = logs

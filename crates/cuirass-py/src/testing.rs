@@ -16,6 +16,11 @@ impl Fault {
         self.0.lock().as_ref().map_or((0, 0), |injected| (injected.count(), injected.seen()))
     }
 
+    /// The first call that has failed by it.
+    fn first_call(&self) -> Option<&'static str> {
+        self.0.lock().as_ref().and_then(rust::Injected::first_call)
+    }
+
     /// Takes it out.
     fn remove(&self) {
         let injected = self.0.lock().take();
@@ -23,12 +28,12 @@ impl Fault {
     }
 }
 
-/// Makes calls of one entry point fail.
+/// Makes calls of one entry point fail, or of any.
 #[pyfunction]
 #[pyo3(signature = (call, *, nth, times, status, done, this_thread))]
 pub fn _inject(
     py: Python<'_>,
-    call: &str,
+    call: Option<&str>,
     nth: u64,
     times: Option<u64>,
     status: u32,
@@ -36,7 +41,8 @@ pub fn _inject(
     this_thread: bool,
 ) -> PyResult<Fault> {
     let manner = if done { rust::Manner::Done } else { rust::Manner::Refused };
-    let mut fault = rust::Fault::in_call(call).nth(nth).times(times.unwrap_or(u64::MAX)).status(status).manner(manner);
+    let fault = call.map_or_else(rust::Fault::in_any_call, rust::Fault::in_call);
+    let mut fault = fault.nth(nth).times(times.unwrap_or(u64::MAX)).status(status).manner(manner);
     if this_thread {
         fault = fault.on_this_thread();
     }

@@ -8,13 +8,13 @@ use crate::operation::{Caller, Ends, Operation};
 use crate::raw::{current, set_current};
 use crate::simulator;
 use crate::sweep::{Sweep, panic_text};
-use cuirass_fault::Error;
+use crate::told::Told;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Sweep {
     /// Makes what an operation needs, loses its context by `fault`, and then runs it, and drops everything.
-    pub fn faulted(&mut self, operation: &Operation, fault: impl FnOnce() -> Result<(), Error>) {
+    pub fn faulted(&mut self, operation: &Operation, fault: impl FnOnce() -> Result<(), Told>) {
         if operation.is_lacking() {
             return self.operation(operation);
         }
@@ -43,14 +43,14 @@ impl Sweep {
     fn observe_faulted(
         &mut self,
         operation: &Operation,
-        fault: impl FnOnce() -> Result<(), Error>,
+        fault: impl FnOnce() -> Result<(), Told>,
     ) -> Result<(Run, Run), String> {
         (self.world.rest)().map_err(|error| error.to_string())?;
         let caller = (self.world.context)(operation.callers.first().copied().unwrap_or(Caller::Nothing));
         set_current(caller)?;
         let mut prepared = operation.prepare().map_err(|error| format!("the set-up failed: {error}"))?;
         match fault() {
-            Err(error) if error.is_sticky() => {}
+            Err(error) if error.is_sticky => {}
             other => return Err(format!("a kernel's fault was answered with {other:?}")),
         }
         set_current(caller)?;
@@ -94,6 +94,7 @@ impl Sweep {
             follow_up: None,
             late: Vec::new(),
             census: None,
+            remarks: Vec::new(),
             kept: Vec::new(),
         }
     }

@@ -17,6 +17,7 @@ pub mod raw;
 pub mod runner;
 pub mod simulator;
 pub mod sweep;
+pub mod told;
 
 pub use simulator::census;
 

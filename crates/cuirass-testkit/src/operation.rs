@@ -1,5 +1,6 @@
 //! A public operation, as the gauntlet's registry has it.
 
+use crate::told::Told;
 use cuirass_fault::Error;
 use std::any::Any;
 
@@ -36,6 +37,8 @@ pub enum Allowed {
     SetsCurrent,
     /// What is leaked is told by this text, and not one by one.
     LeaksTogether(&'static str),
+    /// It makes a report with these words whatever happens: not of a failed call, but of what the program did.
+    Says(&'static str),
     /// What an answer says is kept, so that objects follow it from then on.
     KeepsAnswers,
 }
@@ -56,15 +59,19 @@ pub struct Operation {
     pub needs: u32,
     /// What is let pass, each with its reason.
     pub allowed: Vec<(Allowed, &'static str)>,
-    set_up: Box<dyn Fn() -> Result<Box<dyn Prepared>, Error>>,
+    set_up: Box<dyn Fn() -> Result<Box<dyn Prepared>, Told>>,
 }
 
 /// An operation with the objects that it needs.
 pub trait Prepared {
     /// Runs it, once; what it made is returned, and kept until the checks are done.
-    fn operate(&mut self) -> Result<Box<dyn Any>, Error>;
+    fn operate(&mut self) -> Result<Box<dyn Any>, Told>;
     /// Whether the objects that existed before still work: an operation on each.
-    fn follow_up(&self) -> Result<(), Error>;
+    fn follow_up(&self) -> Result<(), Told>;
+    /// What else was wrong, that only the language knows; asked once what the operation made is gone.
+    fn remarks(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 struct Case<S, F, G> {
@@ -74,12 +81,12 @@ struct Case<S, F, G> {
 }
 
 impl<S, R: 'static, F: Fn(&mut S) -> Result<R, Error>, G: Fn(&S) -> Result<(), Error>> Prepared for Case<S, F, G> {
-    fn operate(&mut self) -> Result<Box<dyn Any>, Error> {
-        (self.operate)(&mut self.objects).map(|made| Box::new(made) as Box<dyn Any>)
+    fn operate(&mut self) -> Result<Box<dyn Any>, Told> {
+        Ok((self.operate)(&mut self.objects).map(|made| Box::new(made) as Box<dyn Any>)?)
     }
 
-    fn follow_up(&self) -> Result<(), Error> {
-        (self.follow_up)(&self.objects)
+    fn follow_up(&self) -> Result<(), Told> {
+        Ok((self.follow_up)(&self.objects)?)
     }
 }
 
@@ -92,6 +99,11 @@ impl Operation {
         follow_up: impl Fn(&S) -> Result<(), Error> + Copy + 'static,
     ) -> Operation {
         let set_up = move || Ok(Box::new(Case { objects: set_up()?, operate, follow_up }) as Box<dyn Prepared>);
+        Operation::prepared(name, set_up)
+    }
+
+    /// An operation whose objects are made, used and asked in some other way.
+    pub fn prepared(name: &'static str, set_up: impl Fn() -> Result<Box<dyn Prepared>, Told> + 'static) -> Operation {
         Operation {
             name,
             case: "",
@@ -161,7 +173,7 @@ impl Operation {
     ///
     /// # Errors
     /// What the set-up fails with.
-    pub fn prepare(&self) -> Result<Box<dyn Prepared>, Error> {
+    pub fn prepare(&self) -> Result<Box<dyn Prepared>, Told> {
         (self.set_up)()
     }
 
@@ -181,6 +193,10 @@ impl Operation {
         self.allowed
             .iter()
             .any(|(allowed, _)| matches!(allowed, Allowed::LeaksTogether(words) if texts.contains(words)))
+    }
+
+    pub(crate) fn says(&self, text: &str) -> bool {
+        self.allowed.iter().any(|(allowed, _)| matches!(allowed, Allowed::Says(words) if text.contains(words)))
     }
 
     pub(crate) fn keeps_answers(&self) -> bool {

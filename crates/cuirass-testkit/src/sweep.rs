@@ -7,7 +7,8 @@ use crate::ledger::{Entry, Handle, Life, new_in, shown};
 use crate::operation::{Caller, Ends, Operation};
 use crate::raw::{self, capture_mode, current, set_capture_mode, set_current};
 use crate::simulator;
-use cuirass_fault::{Error, Library, Report, set_reporter};
+use crate::told::Told;
+use cuirass_fault::{Library, Report, set_reporter};
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -38,7 +39,9 @@ pub struct World {
     pub context: Box<dyn Fn(Caller) -> u64>,
     /// Puts everything that is kept for the process into the same state: before the objects of a run are made, and
     /// after they are gone.
-    pub rest: Box<dyn Fn() -> Result<(), Error>>,
+    pub rest: Box<dyn Fn() -> Result<(), Told>>,
+    /// The reports since it was last asked; where that is `None`, the sweep installs a reporter of its own.
+    pub reports: Option<Box<dyn Fn() -> Vec<Reported>>>,
 }
 
 /// Something that a check found, with how to see it again.
@@ -81,7 +84,7 @@ pub struct Sweep {
     pub(crate) instrument: Arc<Instrument>,
     pub(crate) world: World,
     extent: Extent,
-    reports: Arc<Mutex<Vec<Reported>>>,
+    reports: Box<dyn Fn() -> Vec<Reported>>,
     /// Whether a run has spoilt the process for those after it.
     lost: Cell<bool>,
     /// Told before each run what it is, so that a run that ends the process can be named.
@@ -94,14 +97,8 @@ pub struct Sweep {
 
 impl Sweep {
     /// A sweep over the calls of this thread.
-    pub fn new(instrument: Arc<Instrument>, world: World, extent: Extent, announce: Box<dyn Fn(&str)>) -> Sweep {
-        let reports = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&reports);
-        let collect = move |report: &Report| {
-            let reported = Reported { report: report.clone(), current: current() };
-            sink.lock().unwrap_or_else(PoisonError::into_inner).push(reported);
-        };
-        drop(set_reporter(Some(Arc::new(collect))));
+    pub fn new(instrument: Arc<Instrument>, mut world: World, extent: Extent, announce: Box<dyn Fn(&str)>) -> Sweep {
+        let reports = world.reports.take().unwrap_or_else(own_reporter);
         let (totals, violations) = (Totals::default(), Vec::new());
         let lost = Cell::new(false);
         Sweep { instrument, world, extent, reports, lost, announce, totals, violations }
@@ -176,6 +173,10 @@ impl Sweep {
                 );
             }
             return;
+        }
+        if calls.is_empty() {
+            let finding = Finding { check: 1, expected: "it makes calls".into(), seen: "it makes none".into() };
+            self.found(operation, &describe(operation, caller, &[], &[]), (0, 0), finding);
         }
         for at in 0..calls.len() {
             let library = calls.get(at).map(|seen| seen.call.library);
@@ -267,7 +268,7 @@ impl Sweep {
     }
 
     pub(crate) fn take_reports(&self) -> Vec<Reported> {
-        std::mem::take(&mut *self.reports.lock().unwrap_or_else(PoisonError::into_inner))
+        (self.reports)()
     }
 
     fn late_reports(&self) -> Vec<String> {
@@ -357,8 +358,10 @@ impl Sweep {
         let (mut kept, mut misused) = (Vec::new(), self.instrument.take_wrong());
         self.put_orphans_away(&at_rest, &mut kept);
         set_current(caller)?;
+        let mut remarks = Vec::new();
         let dropped = catch_unwind(AssertUnwindSafe(|| {
             drop(made);
+            remarks = prepared.remarks();
             drop(prepared);
         }));
         misused.extend(self.instrument.take_wrong());
@@ -395,9 +398,22 @@ impl Sweep {
             follow_up,
             late,
             census,
+            remarks,
             kept,
         })
     }
+}
+
+/// Installs a reporter, and returns what takes its reports.
+fn own_reporter() -> Box<dyn Fn() -> Vec<Reported>> {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&reports);
+    let collect = move |report: &Report| {
+        let reported = Reported { report: report.into(), current: current() };
+        sink.lock().unwrap_or_else(PoisonError::into_inner).push(reported);
+    };
+    drop(set_reporter(Some(Arc::new(collect))));
+    Box::new(move || std::mem::take(&mut *reports.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// `caller has another context; call 3 (cuEventCreate) fails with CUDA_ERROR_UNKNOWN, refused`

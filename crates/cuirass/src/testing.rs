@@ -23,8 +23,8 @@ use crate::Result;
 use cuirass_call::table::{self, CallInfo, Interceptor, Word, driver::DRIVER, nvrtc::NVRTC};
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 
 /// Whether the failing call is made.
@@ -42,7 +42,7 @@ pub enum Manner {
 #[derive(Clone, Debug)]
 #[must_use = "a fault does nothing before inject()"]
 pub struct Fault {
-    call: String,
+    call: Option<String>,
     nth: u64,
     times: u64,
     status: u32,
@@ -61,6 +61,7 @@ struct State {
     fault: Fault,
     seen: AtomicU64,
     failed: AtomicU64,
+    first: OnceLock<&'static str>,
 }
 
 impl Fault {
@@ -68,11 +69,17 @@ impl Fault {
     /// `cuStreamDestroy`, in the version that this driver has. By default its first call fails, and every later one
     /// works.
     pub fn in_call(call: &str) -> Fault {
-        Fault { call: call.to_owned(), nth: 1, times: 1, status: 999, manner: Manner::Refused, thread: None }
+        Fault { call: Some(call.to_owned()), ..Fault::in_any_call() }
+    }
+
+    /// A fault in whatever call comes, of the driver or of the compiler: with [`nth`](Fault::nth), each call of an
+    /// operation fails in turn.
+    pub fn in_any_call() -> Fault {
+        Fault { call: None, nth: 1, times: 1, status: 999, manner: Manner::Refused, thread: None }
     }
 
     fn is_in(&self, call: &CallInfo) -> bool {
-        call.name == self.call || call.symbol == self.call
+        self.call.as_ref().is_none_or(|name| call.name == name || call.symbol == name)
     }
 
     /// The first call that fails, counted from 1.
@@ -111,13 +118,14 @@ impl Fault {
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a call that cuirass does not make, or the status 0.
     pub fn inject(self) -> Result<Injected> {
         if !calls().any(|info| self.is_in(info)) {
-            let message = format!("cuirass makes no call {}", self.call);
+            let message = format!("cuirass makes no call {}", self.call.unwrap_or_default());
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
         if self.status == 0 || self.nth == 0 {
             return Err(Failure::misuse(Misuse::Value, "a fault has a status other than 0, and nth from 1").raise());
         }
-        let state = Arc::new(State { fault: self, seen: AtomicU64::new(0), failed: AtomicU64::new(0) });
+        let state =
+            Arc::new(State { fault: self, seen: AtomicU64::new(0), failed: AtomicU64::new(0), first: OnceLock::new() });
         let interceptor: Arc<dyn Interceptor> = Arc::new(Injector(Arc::clone(&state)));
         table::add_interceptor(Arc::clone(&interceptor));
         Ok(Injected { interceptor, state })
@@ -125,9 +133,14 @@ impl Fault {
 }
 
 impl Injected {
-    /// How many calls have failed by it.
+    /// How many calls have failed by it. A call that is made and fails of itself has not.
     pub fn count(&self) -> u64 {
         self.state.failed.load(Ordering::Acquire)
+    }
+
+    /// The first call that has failed by it: which one it was, where it is in any call.
+    pub fn first_call(&self) -> Option<&'static str> {
+        self.state.first.get().copied()
     }
 
     /// How many calls it has seen, failed or not.
@@ -146,7 +159,7 @@ struct Injector(Arc<State>);
 
 impl Interceptor for Injector {
     fn call(&self, call: &'static CallInfo, _arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32 {
-        let State { fault, seen, failed } = &*self.0;
+        let State { fault, seen, failed, first } = &*self.0;
         if !fault.is_in(call) || fault.thread.is_some_and(|thread| thread != thread::current().id()) {
             return real();
         }
@@ -154,15 +167,14 @@ impl Interceptor for Injector {
         if number < fault.nth || number - fault.nth >= fault.times {
             return real();
         }
-        failed.fetch_add(1, Ordering::AcqRel);
-        match fault.manner {
-            Manner::Refused => fault.status,
-            // An error of its own is the older one, and stands.
-            Manner::Done => match real() {
-                0 => fault.status,
-                own => own,
-            },
+        let own = if fault.manner == Manner::Done { real() } else { 0 };
+        if own != 0 {
+            // An error of its own is the older one, and stands; it is none of this fault's.
+            return own;
         }
+        failed.fetch_add(1, Ordering::AcqRel);
+        first.get_or_init(|| call.name);
+        fault.status
     }
 }
 

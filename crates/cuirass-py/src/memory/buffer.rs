@@ -168,11 +168,10 @@ impl Buffer {
             Closed::Taken(Memory::Owners(_borrowed, owner)) => {
                 let address = self.address;
                 let waited = stream.map_or(Ok(()), |stream| run(py, || wait_for_owner(&stream, address)));
-                if waited.is_err() {
+                waited.inspect_err(|_error| {
                     // It is not certain that the device is done with the memory: the owner is leaked.
                     let _leaked = ManuallyDrop::new(owner);
-                }
-                waited
+                })
             }
             Closed::Taken(Memory::Users(_borrowed, users)) => {
                 if let Some(stream) = &stream {
@@ -251,10 +250,18 @@ impl Buffer {
         };
         let stream = stream::argument(stream)?;
         let to = argument(&target, "dst")?;
-        copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream)?;
-        keep::buffer(&stream, slf)?;
-        keep::buffer(&stream, to)?;
-        Ok(target)
+        let copied = copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream);
+        let kept = copied.and_then(|()| keep::buffer(&stream, slf)).and_then(|()| keep::buffer(&stream, to));
+        match kept {
+            Ok(()) => Ok(target),
+            Err(error) if dst.is_none() => {
+                // Nobody gets what was made for it.
+                let closed = to.get().close(py, None);
+                error::leave(py, error.value(py), "the new buffer was not released", closed)?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Copies all of another buffer of the same size into this one, in the stream's order (``cuMemcpyAsync``).

@@ -12,6 +12,7 @@ use cuirass::MemoryResource as _;
 use cuirass::memory::{
     LegacyPinnedMemoryResource as Pinned, MemoryPool, PinnedMemoryResource as PinnedPool, PinnedMemoryResourceOptions,
 };
+use cuirass_fault::Failure;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
@@ -188,7 +189,11 @@ impl LegacyPinnedMemoryResource {
             (device::address(ptr)?, size_of(size)?, stream.map(stream::argument).transpose()?);
         run(py, || {
             match &stream {
-                Some(stream) if !stream.is_default() => stream.synchronize()?,
+                Some(stream) if !stream.is_default() => stream.synchronize().map_err(|error| {
+                    let note =
+                        format!("the memory ({address:#x}) was not released, since the device may not be done with it");
+                    Failure::from(error).note(note).raise()
+                })?,
                 _ => {}
             }
             Pinned.deallocate(address, size, &cuirass::Stream::legacy_default())

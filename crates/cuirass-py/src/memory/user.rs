@@ -1,11 +1,15 @@
 //! Memory whose release is a `deallocate()` written in Python.
 
+use crate::error::notes_of;
 use crate::report::{python_is_usable, with_exception_aside};
 use crate::stream::Stream;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+/// The driver is shutting down.
+const DEINITIALIZED: u32 = 4;
 
 /// Memory that goes back to a user's resource, once.
 pub struct UserMemory {
@@ -54,8 +58,12 @@ impl UserMemory {
         let answer = crate::report::attached(|py| {
             with_exception_aside(py, || {
                 let class = self.resource.bind(py).get_type().name().map(|name| name.to_string());
-                self.close(py)
-                    .map_err(|error| (class.unwrap_or_else(|_unnamed| "a resource".to_owned()), describe(py, &error)))
+                match self.close(py) {
+                    // The driver is shutting down, and has said so to the user's code: that is an answer.
+                    Err(error) if is_deinitialized(py, &error) => Ok(()),
+                    Err(error) => Err((class.unwrap_or_else(|_unnamed| "a resource".to_owned()), describe(py, &error))),
+                    Ok(()) => Ok(()),
+                }
             })
         });
         if let Some(Err((class, error))) = answer {
@@ -65,7 +73,16 @@ impl UserMemory {
     }
 }
 
-/// The exception with where it was raised, in one line.
+/// Whether an exception is the driver's `CUDA_ERROR_DEINITIALIZED`, and nothing else went wrong.
+fn is_deinitialized(py: Python<'_>, error: &PyErr) -> bool {
+    let value = error.value(py);
+    let call = value.getattr("call").and_then(|call| call.extract::<String>());
+    let status = value.getattr("status").and_then(|status| status.extract::<u32>());
+    let is_alone = !notes_of(py, error).contains("_ERROR_");
+    call.is_ok_and(|call| call.starts_with("cu")) && status.is_ok_and(|status| status == DEINITIALIZED) && is_alone
+}
+
+/// The exception with its notes and where it was raised, in one line.
 fn describe(py: Python<'_>, error: &PyErr) -> String {
     let line = error.traceback(py).and_then(|traceback| {
         let mut last = traceback.into_any();
@@ -80,5 +97,5 @@ fn describe(py: Python<'_>, error: &PyErr) -> String {
         let line: i64 = last.getattr("tb_lineno").ok()?.extract().ok()?;
         Some(format!(" at {file}:{line}"))
     });
-    format!("{error}{}", line.unwrap_or_default())
+    format!("{error}{}{}", line.unwrap_or_default(), notes_of(py, error))
 }

@@ -21,37 +21,36 @@ impl Judge<'_> {
     pub(super) fn texts(&mut self, faults: &[Fault]) {
         let mut wrong = Vec::new();
         if let Some(error) = self.raised()
-            && let Some(fault) = faults.iter().find(|fault| fault.is(error.call(), error.code()))
+            && let Some(fault) = faults.iter().find(|fault| fault.is(&error.call, error.code))
         {
             let text = error.to_string();
             if !text.starts_with(&format!("{}: ", fault.status)) || !text.contains(&format!("({}", fault.call())) {
                 wrong.push((format!("a message that starts with {} and names {}", fault.status, fault.call()), text));
             }
             let sticky = fault.seen.call.library == Library::Driver && STICKY.contains(&fault.seen.status);
-            if error.is_sticky() != sticky {
-                wrong.push((format!("is_sticky() = {sticky}"), format!("{error}")));
+            if error.is_sticky != sticky {
+                wrong.push((format!("is_sticky = {sticky}"), format!("{error}")));
             }
-            let notes = error.notes().join(" | ");
+            let notes = error.notes.join(" | ");
             if fault.restores(self.run.caller) {
                 wrong.extend(self.not_restored(fault, &notes));
                 if self.operation.submits && !notes.contains("itself was submitted") {
                     wrong.push(("a note that the operation itself was submitted".to_owned(), notes.clone()));
                 }
             }
-            for later in faults.iter().filter(|later| !later.is(error.call(), error.code())) {
-                let note = error.notes().iter().find(|note| later.is_in(note));
+            for later in faults.iter().filter(|later| !later.is(&error.call, error.code)) {
+                let note = error.notes.iter().find(|note| later.is_in(note));
                 wrong.extend(note.and_then(|note| self.attached_text(later, note)));
             }
         }
         for Reported { report, .. } in &self.run.reports {
-            let status = report.status().map(|status| status.code);
-            let Some(fault) = faults.iter().find(|fault| fault.is(report.call(), status)) else { continue };
-            let notes = report.facts().notes.join(" | ");
+            let Some(fault) = faults.iter().find(|fault| fault.is(&report.call, report.code)) else { continue };
+            let notes = report.notes.join(" | ");
             if fault.restores(self.run.caller) {
                 wrong.extend(self.not_restored(fault, &notes));
             }
             let text = report.to_string();
-            if !text.contains(" while ") {
+            if !text.contains("while ") {
                 wrong.push(("a report that says what was being done".to_owned(), text));
             }
         }
@@ -77,7 +76,7 @@ impl Judge<'_> {
     }
 
     fn attached_text(&self, later: &Fault, note: &str) -> Option<(String, String)> {
-        let notes = self.raised().map(|error| error.notes().join(" | ")).unwrap_or_default();
+        let notes = self.raised().map(|error| error.notes.join(" | ")).unwrap_or_default();
         let gave_up = GAVE_UP.iter().any(|words| note.contains(words));
         let expected = if later.restores(self.run.caller) && !notes.contains("could not be restored") {
             "a note that the caller's context could not be restored"

@@ -6,7 +6,8 @@ use crate::calls::{is_answer, status_name};
 use crate::instrument::{Manner, Seen};
 use crate::ledger::{self, Entry, Handle, Life};
 use crate::operation::{Ends, Operation};
-use cuirass_fault::{Error, Library, Report};
+use crate::told::Told;
+use cuirass_fault::Library;
 use messages::GAVE_UP;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ pub enum Ended {
     /// It worked.
     Worked,
     /// It returned this.
-    Raised(Error),
+    Raised(Told),
     /// It panicked.
     Panicked(String),
 }
@@ -34,7 +35,7 @@ impl Ended {
 /// A report, and what was current while it was made.
 pub struct Reported {
     /// It.
-    pub report: Report,
+    pub report: Told,
     /// The handle of the context that the reporter saw.
     pub current: u64,
 }
@@ -67,6 +68,8 @@ pub struct Run {
     pub late: Vec<String>,
     /// The census before the objects were made, and after everything had been dropped and put away.
     pub census: Option<(String, String)>,
+    /// What was wrong that only the language knows.
+    pub remarks: Vec<String>,
     /// What could not be put away: with a context, what was made in it goes too.
     pub kept: Vec<String>,
 }
@@ -123,6 +126,7 @@ pub fn judge(operation: &Operation, run: &Run) -> Vec<Finding> {
     judge.one_end_each();
     judge.current_context();
     judge.nothing_leaked();
+    judge.no_remarks();
     judge.no_spent_handle();
     judge.objects_work();
     judge.found
@@ -174,7 +178,7 @@ impl<'a> Judge<'a> {
         self.found.push(Finding { check, expected: expected.into(), seen: seen.into() });
     }
 
-    fn raised(&self) -> Option<&Error> {
+    fn raised(&self) -> Option<&Told> {
         match &self.run.ended {
             Ended::Raised(error) => Some(error),
             _ => None,
@@ -227,17 +231,15 @@ impl<'a> Judge<'a> {
     fn first_failure(&mut self) {
         let first = self.faults.iter().find(|fault| !self.operation.may_report(fault.call()));
         let finding = match (self.ends, &self.run.ended, first) {
-            (_, Ended::Raised(error), None) if error.status().is_none() && self.follows_an_answer() => None,
+            (_, Ended::Raised(error), None) if error.code.is_none() && self.follows_an_answer() => None,
             (Ends::Reports, Ended::Raised(_), _) => Some("a report, and nothing raised".to_owned()),
             (Ends::Raises, Ended::Worked, Some(fault)) => Some(format!("{} of {} raised", fault.status, fault.call())),
-            (Ends::Raises, Ended::Raised(error), Some(fault)) if !fault.is(error.call(), error.code()) => {
-                let known = self.faults.iter().any(|fault| fault.is(error.call(), error.code()));
-                let earlier = known && self.operation.may_report(error.call());
+            (Ends::Raises, Ended::Raised(error), Some(fault)) if !fault.is(&error.call, error.code) => {
+                let known = self.faults.iter().any(|fault| fault.is(&error.call, error.code));
+                let earlier = known && self.operation.may_report(&error.call);
                 (!earlier).then(|| format!("{} of {} raised, the first failure", fault.status, fault.call()))
             }
-            (_, Ended::Raised(error), None)
-                if !self.faults.iter().any(|fault| fault.is(error.call(), error.code())) =>
-            {
+            (_, Ended::Raised(error), None) if !self.faults.iter().any(|fault| fault.is(&error.call, error.code)) => {
                 Some("success: nothing failed, or only with an answer".to_owned())
             }
             _ => None,
@@ -250,13 +252,12 @@ impl<'a> Judge<'a> {
     /// A failure ends in one place: raised, attached to what is on its way, or reported.
     fn ends_of(&mut self, fault: &Fault, times: usize, later: bool) {
         let raised = self.raised();
-        let primary = usize::from(raised.is_some_and(|error| fault.is(error.call(), error.code())));
-        let attached = raised.map_or(0, |error| error.notes().iter().filter(|note| fault.is_in(note)).count());
+        let primary = usize::from(raised.is_some_and(|error| fault.is(&error.call, error.code)));
+        let attached = raised.map_or(0, |error| error.notes.iter().filter(|note| fault.is_in(note)).count());
         let mut reported = 0;
         for Reported { report, .. } in &self.run.reports {
-            let status = report.status().map(|status| status.code);
-            reported += usize::from(fault.is(report.call(), status));
-            reported += report.facts().notes.iter().filter(|note| fault.is_in(note)).count();
+            reported += usize::from(fault.is(&report.call, report.code));
+            reported += report.notes.iter().filter(|note| fault.is_in(note)).count();
         }
         let total = primary + attached + reported;
         // The driver is shutting down: in a release that is an answer.
@@ -282,15 +283,16 @@ impl<'a> Judge<'a> {
         let known = |call: &str, status| faults.iter().any(|fault| fault.is(call, status));
         let mut wrong = Vec::new();
         if let Some(error) = self.raised() {
-            let follows = error.status().is_none() && self.follows_an_answer();
-            if !known(error.call(), error.code()) && !follows {
+            let follows = error.code.is_none() && self.follows_an_answer();
+            if !known(&error.call, error.code) && !follows {
                 wrong.push(format!("raised {error}"));
             }
             let strange = |note: &&String| is_about_a_failure(note) && !faults.iter().any(|fault| fault.is_in(note));
-            wrong.extend(error.notes().iter().filter(strange).map(|note| format!("the note: {note}")));
+            wrong.extend(error.notes.iter().filter(strange).map(|note| format!("the note: {note}")));
         }
         for Reported { report, .. } in &self.run.reports {
-            if !known(report.call(), report.status().map(|status| status.code)) {
+            let says = report.code.is_none() && self.operation.says(&report.text);
+            if !known(&report.call, report.code) && !says {
                 wrong.push(format!("reported {report}"));
             }
         }
@@ -396,6 +398,13 @@ impl<'a> Judge<'a> {
             && before != after
         {
             self.wrong(3, format!("the census {before}"), format!("{after} {}", self.run.kept.join("; ")));
+        }
+    }
+
+    /// What only the language knows: of Python, the exception's own facts, and who refers to the objects.
+    fn no_remarks(&mut self) {
+        if !self.run.remarks.is_empty() {
+            self.wrong(3, "nothing odd in the language's own terms", self.run.remarks.join("; "));
         }
     }
 

@@ -88,13 +88,29 @@ impl Graph {
         if recording::any() {
             refuse_in_capture(stream, "launched")?;
         }
-        call::launch(self.0.raw(), stream.as_raw())?;
+        if let Err(failure) = call::launch(self.0.raw(), stream.as_raw()) {
+            return Err(self.may_run(stream, failure).raise());
+        }
         let needs = self.0.parent();
         if !needs.launched.knows(stream) {
             let noted = needs.launched.note(stream, &needs.context);
             noted.map_err(|failure| failure.note("the launch itself was submitted: do not repeat it"))?;
         }
         Ok(())
+    }
+
+    /// A launch that returned an error may have been made all the same, since the error may be that of older work: what
+    /// the graph refers to waits for the stream too.
+    #[cold]
+    fn may_run(&self, stream: &Stream, failure: Failure) -> Failure {
+        let needs = self.0.parent();
+        if needs.launched.knows(stream) {
+            return failure;
+        }
+        match needs.launched.note(stream, &needs.context) {
+            Ok(()) => failure,
+            Err(second) => second.attach_to(failure, "the launch, if it was made, could not be followed"),
+        }
     }
 
     /// `cuGraphUpload`: brings it to the device ahead of its first launch.
@@ -116,7 +132,11 @@ impl Graph {
     pub fn update(&self, source: &GraphDefinition) -> Result<()> {
         let graph = source.alive()?;
         let needs = self.0.parent();
-        let updated = scope::submit(needs.context.as_raw(), "the update", || call::update(self.0.raw(), graph))?;
+        let updated = scope::submit(needs.context.as_raw(), "the update", || call::update(self.0.raw(), graph))
+            .inspect_err(|_failure| {
+                // It may have been made all the same: launches to come then need what the source refers to.
+                needs.definition.lock().attachments().add_all_of(source.attachments());
+            })?;
         if let Err(reason) = updated {
             return Err(not_updated(self.0.raw(), reason).raise());
         }

@@ -76,6 +76,13 @@ impl Attachments {
         self.0.lock().all.push(attachment);
     }
 
+    /// What another graph refers to.
+    pub(crate) fn add_all_of(self: &Arc<Attachments>, other: &Arc<Attachments>) {
+        if !Arc::ptr_eq(self, other) {
+            self.add(Attachment::Child(Arc::clone(other)));
+        }
+    }
+
     /// What a launch refers to. Returns the addresses of the last few things that launches referred to.
     fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; 8] {
         let mut list = self.0.lock();

@@ -25,7 +25,8 @@ pub fn operations() -> Vec<Operation> {
         operation!("Device::release_primary_context", || Ok((stream()?, event()?)), |_| {
             device().release_primary_context()
         })
-        .case("with objects that keep it"),
+        .case("with objects that keep it")
+        .makes_no_call(),
         operation!("Device::set_current", || Ok(()), |()| device().set_current())
             .called_with(&ALL)
             .allow(Allowed::SetsCurrent, "that is what it does"),

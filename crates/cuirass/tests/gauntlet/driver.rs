@@ -44,6 +44,7 @@ pub fn operations() -> Vec<Operation> {
 fn injection() -> Vec<Operation> {
     vec![
         operation!("Fault::in_call", || Ok(()), |()| Ok(Fault::in_call("cuInit"))).makes_no_call(),
+        operation!("Fault::in_any_call", || Ok(()), |()| Ok(Fault::in_any_call())).makes_no_call(),
         operation!("Fault::nth", || Ok(()), |()| Ok(Fault::in_call("cuInit").nth(2))).makes_no_call(),
         operation!("Fault::times", || Ok(()), |()| Ok(Fault::in_call("cuInit").times(2))).makes_no_call(),
         operation!("Fault::status", || Ok(()), |()| Ok(Fault::in_call("cuInit").status(2))).makes_no_call(),
@@ -53,6 +54,10 @@ fn injection() -> Vec<Operation> {
         operation!("Fault::inject", || Ok(()), |()| Fault::in_call("cuInit").inject()).makes_no_call(),
         operation!("Injected::count", || Fault::in_call("cuInit").inject().map(crate::objects::Plain), |fault| {
             Ok(fault.0.count())
+        })
+        .makes_no_call(),
+        operation!("Injected::first_call", || Fault::in_call("cuInit").inject().map(crate::objects::Plain), |fault| {
+            Ok(fault.0.first_call())
         })
         .makes_no_call(),
         operation!("Injected::seen", || Fault::in_call("cuInit").inject().map(crate::objects::Plain), |fault| {

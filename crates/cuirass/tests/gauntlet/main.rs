@@ -172,7 +172,7 @@ fn child(wanted: impl Fn(&str, &Operation) -> bool, extent: Extent) -> ExitCode 
 fn faulted(title: &str) -> ExitCode {
     let sweep = sweep(Extent::Full, Box::new(runner::announce));
     runner::child(sweep, &chosen(|_family, operation| operation.title() == title), |sweep, operation| {
-        sweep.faulted(operation, objects::lose_the_context)
+        sweep.faulted(operation, || Ok(objects::lose_the_context()?));
     });
     ExitCode::SUCCESS
 }
@@ -186,7 +186,7 @@ fn sweep(extent: Extent, announce: Box<dyn Fn(&str)>) -> Sweep {
         Caller::Other => other.as_raw().addr() as u64,
         Caller::Primary => objects::device().context().map_or(0, |context| context.as_raw().addr() as u64),
     };
-    let world = World { context: Box::new(context), rest: Box::new(objects::rest) };
+    let world = World { context: Box::new(context), rest: Box::new(|| Ok(objects::rest()?)), reports: None };
     Sweep::new(instrument, world, extent, announce)
 }
 
