@@ -9,14 +9,14 @@ export LIBCLANG_PATH := $(abspath $(VENV))/lib/libclang
 export CUIRASS_NVRTC := $(abspath $(VENV))/lib/libnvrtc/libnvrtc.so.13
 export CUIRASS_SIM_LIBRARY := $(abspath target)/debug/libcuda.so
 
-.PHONY: help setup build demo test test-rust test-python gauntlet lint check fmt gen soak wheel clean
+.PHONY: help setup build demo test test-rust test-python gauntlet lint check fmt gen soak asan wheel clean
 
 help:
 	@echo "make demo    the main job, on a GPU or on the simulated device"
 	@echo "make test    everything that CI runs (make lint, make test-rust, make test-python are its parts)"
 	@echo "make gauntlet  each driver call of each operation made to fail, and planted mistakes found"
-	@echo "make gauntlet  every call of every operation made to fail"
-	@echo "make soak    the long sweeps, in full"
+	@echo "make soak    the long sweeps, in full, and make asan"
+	@echo "make asan    the tests of the crate and the package under AddressSanitizer"
 	@echo "make gen     write the generated files anew"
 	@echo "make wheel   an optimised wheel in dist/"
 
@@ -49,6 +49,7 @@ OLDEST := 12.0
 test-rust: build
 	@echo "Rust, on the simulated driver as it is (CUDA 13.0, or what CUIRASS_SIM says):"
 	cargo test --quiet --workspace --exclude cuirass-py
+	cargo test --quiet -p cuirass-fault --features tracing
 	cargo run --quiet --example demo -p cuirass sim
 	@echo "Rust, on a simulated driver of CUDA $(OLDEST):"
 	CUIRASS_SIM="driver=$(OLDEST),ptx=any,quiet=1" cargo test --quiet -p cuirass
@@ -76,8 +77,11 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check --quiet python
 	$(BIN)/ruff format --quiet --check python
 
-soak: build
+soak: build asan
 	CUIRASS_SOAK=1 $(MAKE) test-rust test-python
+
+asan: build
+	scripts/asan.sh
 
 gen: $(VENV)/ready
 	cargo xtask gen

@@ -5,6 +5,7 @@ import pickle
 import threading
 import traceback
 import uuid
+from multiprocessing import reduction
 
 import cuirass
 from cuirass import Buffer, Device, DeviceMemoryResource, DeviceMemoryResourceOptions, EventOptions
@@ -166,6 +167,13 @@ def export(conn, bye):
     assert conn.recv() == "go"
     if bye:
         os._exit(0)
+
+
+def export_bytes(conn):
+    """Sends what would be imported, and ends."""
+    device, stream = fresh()
+    resource = DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+    conn.send(bytes(reduction.ForkingPickler.dumps(resource.allocate(64, stream=stream))))
 
 
 def vanish(conn, buffer):

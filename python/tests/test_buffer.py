@@ -309,3 +309,26 @@ def test_memory_of_another_device(device):
     buffer = other.allocate(64, stream=other.create_stream())
     assert buffer.device_id == 1
     assert Device() is device
+
+
+def test_an_owner_is_kept_where_its_stream_could_not_be_waited_for(device):
+    class Owner:
+        pass
+
+    owner = Owner()
+    kept = weakref.ref(owner)
+    stream = device.create_stream()
+    buffer = Buffer.from_handle(0x1000, 16, owner=owner)
+    del owner
+    with cuirass.testing.fail("cuStreamSynchronize", status="CUDA_ERROR_UNKNOWN"), pytest.raises(CUDAError) as caught:
+        buffer.close(stream)
+    assert buffer.is_closed and kept() is not None
+    note = "the owner of the memory (0x1000) is leaked, since the device may not be done with it"
+    assert note in caught.value.__notes__
+
+
+def test_a_stream_orders_nothing_without_a_resource(device):
+    stream = device.create_stream()
+    for given in ({}, {"owner": object()}):
+        with pytest.raises(ValueError, match="without mr nothing is released"):
+            Buffer.from_handle(0x1000, 16, stream=stream, **given)

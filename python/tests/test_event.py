@@ -2,6 +2,7 @@ import weakref
 
 import pytest
 
+import cuirass
 from cuirass import CUDAError, Event, EventOptions
 
 
@@ -30,7 +31,7 @@ def test_options(device):
     assert event.is_timing_enabled and event.is_blocking_sync
     assert device.create_event({"timing_enabled": True}).is_timing_enabled
     assert not device.create_event(EventOptions(timing_enabled=None)).is_timing_enabled
-    with pytest.raises(CUDAError, match="CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(ValueError, match="timing_enabled must be False"):
         device.create_event(EventOptions(timing_enabled=True, ipc_enabled=True))
 
 
@@ -97,3 +98,19 @@ def test_not_constructed_and_not_shared(device):
         Event()
     with pytest.raises(RuntimeError, match="ipc_enabled"):
         _ = device.create_event().ipc_descriptor
+
+
+def test_events_of_two_devices_are_not_subtracted():
+    """The programming guide: cuEventElapsedTime fails for events of different devices."""
+    if len(cuirass.Device.get_all_devices()) < 2:
+        pytest.skip("one device")
+    events = []
+    for ordinal in (0, 1):
+        device = cuirass.Device(ordinal)
+        device.set_current()
+        stream = device.create_stream()
+        events.append(stream.record(options=cuirass.EventOptions(timing_enabled=True)))
+        stream.sync()
+    cuirass.Device(0).set_current()
+    with pytest.raises((cuirass.CUDAError, RuntimeError)):
+        events[1] - events[0]

@@ -151,3 +151,50 @@ stream.sync()
     result = child(source, KERNELS)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
+
+
+def test_an_endless_kernel_does_not_hold_the_end():
+    """What could wait for the device is left to the process's end."""
+    result = child(
+        """
+import cuirass, sys
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+source = 'extern "C" __global__ void endless(volatile int* p) { while (*p == 0) {} }'
+code = cuirass.Program(source, "c++").compile("cubin")
+buffer = device.allocate(64, stream=stream)
+buffer.fill(0, stream=stream)
+pinned = cuirass.LegacyPinnedMemoryResource().allocate(64)
+context = device.create_context()
+mine = context.create_stream()
+builder = device.create_graph_builder().begin_building()
+buffer.fill(0, stream=builder)
+graph = builder.end_building().complete()
+graph.launch(stream)
+cuirass.launch(stream, cuirass.LaunchConfig(grid=1, block=1), code.get_kernel("endless"), buffer)
+graph.launch(stream)
+""",
+        timeout=60,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_capture_that_is_open_at_the_end_is_told():
+    result = child(
+        """
+import cuirass
+from cuda.bindings import driver
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+buffer = device.allocate(64, stream=stream)
+mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+assert driver.cuStreamBeginCapture(driver.CUstream(int(stream.handle)), mode) == (0,)
+del buffer
+"""
+    )
+    assert result.returncode == 0
+    (line,) = [line for line in result.stderr.splitlines() if "CUDAWarning" in line]
+    assert "a release still waits for a capture to end: what it was to release is leaked" in line
+    assert "inconsistency" not in result.stderr

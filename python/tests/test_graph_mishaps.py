@@ -248,7 +248,35 @@ graph.launch(stream)
 time.sleep(0.05)
 """
     )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout) == (0, "")
+    told = result.stderr.splitlines()
+    assert len(told) <= 1 and all("after the interpreter had begun to end, and w" in line for line in told), told
+
+
+def test_callbacks_that_come_late_are_counted():
+    result = child(
+        """
+import cuirass, time
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+builder = device.create_graph_builder().begin_building()
+for _ in range(10):
+    builder.callback(lambda: time.sleep(0.1))
+graph = builder.end_building().complete()
+graph.launch(stream)
+time.sleep(0.02)
+class Last:
+    def __del__(self, sync=stream.sync):
+        sync()
+import builtins
+builtins.last = Last()
+"""
+    )
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("host callbacks of graphs came after the interpreter had begun to end, and were skipped")
+    assert 0 < int(line.split()[1]) <= 10, line
 
 
 @pytest.mark.parametrize("kind", ["globals", "cycle", "invalidated", "daemon"])
@@ -288,4 +316,30 @@ elif kind == "daemon":
 """,
         kind,
     )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout) == (0, "")
+    # Callbacks that the device still had to run are counted, and told in one line.
+    told = result.stderr.splitlines()
+    assert len(told) <= 1 and all("after the interpreter had begun to end, and w" in line for line in told), told
+
+
+@pytest.mark.parametrize("invalidated", [False, True])
+def test_a_stream_is_not_closed_while_others_capture_it(device, invalidated):
+    driver = pytest.importorskip("cuda.bindings.driver")
+    device.set_current()
+    stream = device.create_stream()
+    raw = driver.CUstream(int(stream.handle))
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    assert driver.cuStreamBeginCapture(raw, mode) == (0,)
+    if invalidated:
+        with pytest.raises(cuirass.CUDAError):
+            stream.sync()
+    with pytest.raises(RuntimeError, match="the stream is being captured"):
+        stream.close()
+    assert not stream.is_closed, "it is as it was"
+    status, graph = driver.cuStreamEndCapture(raw)
+    assert int(status) == (901 if invalidated else 0)
+    if not invalidated:
+        assert driver.cuGraphDestroy(graph) == (0,)
+    stream.sync()
+    stream.close()
+    assert stream.is_closed

@@ -86,3 +86,51 @@ def test_modules_of_classes():
         thing = getattr(cuirass, name)
         if isinstance(thing, type):
             assert thing.__module__ == "cuirass", name
+
+
+def test_importing_it_again():
+    result = child(
+        """
+import sys
+import cuirass as first
+device = first.Device(0)
+stream = device.create_stream()
+for name in [name for name in sys.modules if name.partition(".")[0] == "cuirass"]:
+    del sys.modules[name]
+import cuirass
+assert cuirass.Device(0) is device and cuirass.Device is first.Device
+try:
+    cuirass.Device(10_000)
+except ValueError:
+    pass
+with cuirass.testing.fail("cuEventCreate", status="CUDA_ERROR_OUT_OF_MEMORY"):
+    try:
+        stream.record()
+    except cuirass.CUDAError as error:
+        assert error.call == "cuEventCreate"
+print("done")
+"""
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("before", ["", "import cuirass; cuirass.Device(0)"])
+def test_a_subinterpreter_is_refused(before):
+    result = child(
+        before
+        + """
+try:
+    import _interpreters
+    number = _interpreters.create("legacy")
+    answer = _interpreters.exec(number, "import cuirass")
+    print(answer.type.__name__, answer.msg)
+except ImportError:
+    import _xxsubinterpreters
+    try:
+        _xxsubinterpreters.run_string(_xxsubinterpreters.create(), "import cuirass")
+    except _xxsubinterpreters.RunFailedError as error:
+        print(error)
+"""
+    )
+    assert "ImportError" in result.stdout, result
+    assert "cuirass cannot be imported in a subinterpreter" in result.stdout

@@ -199,6 +199,29 @@ def test_cycles_between_processes_leave_nothing(shared, stream):
         assert open_files() == files
 
 
+def test_a_file_descriptor_is_passed_on_once(shared, stream, capfd):
+    buffer = filled(shared, 0x11, stream)
+    with Child("spawn", children.unpickle) as other:
+        sent = bytes(reduction.ForkingPickler.dumps(shared.allocation_handle))
+        other.conn.send_bytes(sent)
+        other.conn.send_bytes(sent)
+        (said,) = other.answer()
+    assert said.startswith(f"RuntimeError: the file descriptor of memory resource {shared.uuid} was not passed on")
+    # A process that is no relative.
+    sent = bytes(reduction.ForkingPickler.dumps(buffer))
+    result = child("import pickle, sys; pickle.loads(bytes.fromhex(sys.argv[1]))", sent.hex())
+    assert result.returncode == 1
+    assert f"RuntimeError: the file descriptor of memory resource {shared.uuid} was not passed on" in result.stderr
+    # Nor one whose sender is gone.
+    with Child("spawn", children.export_bytes) as other:
+        sent = other.receive()
+        other.answer()
+    with pytest.raises(RuntimeError, match="was not passed on"):
+        pickle.loads(sent)
+    # What multiprocessing says of the first two itself.
+    capfd.readouterr()
+
+
 def test_there_and_back(shared, stream):
     buffer = filled(shared, 0x51, stream)
     with Child("spawn", children.echo) as child:

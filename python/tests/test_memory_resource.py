@@ -247,3 +247,24 @@ print("done")
 """
     )
     assert result.stdout == "done\n", result.stderr
+
+
+def test_what_a_users_resource_returns_is_a_buffer(device, stream):
+    class Wrong(cuirass.MemoryResource):
+        device_id = 0
+        is_device_accessible = True
+        is_host_accessible = False
+
+        def allocate(self, size, *, stream):
+            return 0x1000
+
+        def deallocate(self, ptr, size, *, stream):
+            pass
+
+    before = device.memory_resource
+    device.memory_resource = Wrong()
+    try:
+        with pytest.raises(TypeError, match=r"Wrong\.allocate\(\) returned a int, not a Buffer"):
+            device.allocate(64, stream=stream)
+    finally:
+        device.memory_resource = before

@@ -267,3 +267,18 @@ def test_not_constructed():
     with pytest.raises(RuntimeError, match=r"Program\.compile"):
         ObjectCode()
     assert cuirass.Program.__module__ == "cuirass"
+
+
+def test_a_library_that_is_no_compiler():
+    told = cuirass._cuirass.__file__
+    result = child(
+        """
+import cuirass
+try:
+    cuirass.Program("", "c++", cuirass.ProgramOptions(arch="sm_90"))
+except cuirass.NVRTCError as error:
+    print(error)
+""",
+        env={"CUIRASS_NVRTC": told},
+    )
+    assert f"{told}, which CUIRASS_NVRTC names, is no NVRTC: it has no nvrtcVersion" in result.stdout, result.stderr

@@ -82,3 +82,25 @@ def test_an_unknown_text():
         cuirass._cuirass._sim_text("absent")
     assert cuirass._cuirass._sim_calls_made("cuAbsent") is None
     assert is_sim()
+
+
+@pytest.mark.parametrize("call", ["to", "from"])
+@pytest.mark.parametrize("address", [0x1000, 0x7FFF_FFFF_F000, (1 << 63) + 16])
+def test_a_host_address_that_is_none_is_an_answer(call, address):
+    """A real driver refuses it, or crashes."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    device = cuirass.Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    buffer = device.allocate(1 << 20, stream=stream)
+    stream.sync()
+    mark = sim.reports_mark()
+    if call == "to":
+        (status,) = driver.cuMemcpyHtoD(buffer.handle, address, 1 << 20)
+    else:
+        (status,) = driver.cuMemcpyDtoH(address, buffer.handle, 1 << 20)
+    assert status == driver.CUresult.CUDA_ERROR_INVALID_VALUE
+    (report,) = sim.reports(mark)
+    assert f"{address:#x}: {1 << 20} bytes there are no memory of this process" in report["text"]
+    buffer.fill(0, stream=stream)
+    stream.sync()

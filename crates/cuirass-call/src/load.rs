@@ -255,7 +255,8 @@ fn beside_executable() -> Vec<PathBuf> {
 fn load_nvrtc() -> Result<Loaded, Absence> {
     let mut places = Vec::new();
     places.extend(NVRTC_PATH.lock().unwrap_or_else(PoisonError::into_inner).clone());
-    places.extend(std::env::var_os("CUIRASS_NVRTC").map(PathBuf::from));
+    let told = std::env::var_os("CUIRASS_NVRTC").map(PathBuf::from);
+    places.extend(told.clone());
     for home in ["CUDA_PATH", "CUDA_HOME"] {
         if let Some(home) = std::env::var_os(home) {
             places.extend(NVRTC_NAMES.iter().map(|name| Path::new(&home).join("lib64").join(name)));
@@ -269,6 +270,12 @@ fn load_nvrtc() -> Result<Loaded, Absence> {
              CUIRASS_NVRTC to the path of libnvrtc.so.13 where it is not found by itself"
         ))
     })?;
+    if symbol(&library, "nvrtcVersion").is_none() {
+        let by = if told.is_some_and(|told| told == Path::new(&path)) { ", which CUIRASS_NVRTC names," } else { "" };
+        return Err(Absence::Library(format!(
+            "{path}{by} is no NVRTC: it has no nvrtcVersion. CUIRASS_NVRTC is the path of libnvrtc.so.13 or libnvrtc.so.12"
+        )));
+    }
     open_builtins(Path::new(&path));
     // SAFETY: [entry-signature] nvrtcGetErrorString and nvrtcVersion have these signatures in every version.
     let describe = symbol(&library, "nvrtcGetErrorString").map(|describe| unsafe {

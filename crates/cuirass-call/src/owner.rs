@@ -20,6 +20,24 @@ pub trait Kind: Sized + 'static {
     /// Gives the handle back, and what it needed. Called once; whatever it returns, the handle is spent: a destroy may
     /// return an older, asynchronous error after having worked, so that it is never called again.
     fn release(raw: Self::Raw, parent: Self::Parent) -> Result<(), Failure>;
+
+    /// Whether the release may wait for work that is under way.
+    fn waits(_parent: &Self::Parent) -> bool {
+        false
+    }
+}
+
+/// Runs a function when the process ends; false where the C library has no room for it.
+pub fn when_the_process_ends(function: extern "C" fn()) -> bool {
+    // SAFETY: [process-exit] a function of the program's own.
+    unsafe { libc::atexit(function) == 0 }
+}
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// From now on a drop leaves what its release might wait for to the process's end.
+pub fn leave_what_waits() {
+    ENDING.store(true, Ordering::Release);
 }
 
 /// A handle that somebody else gives back: a token, and nothing more.
@@ -98,6 +116,10 @@ impl<K: Kind> Drop for Owned<K> {
     fn drop(&mut self) {
         // SAFETY: [owner-parent] whatever else takes the parent prevents this drop.
         let parent = unsafe { ManuallyDrop::take(&mut self.parent) };
+        if ENDING.load(Ordering::Relaxed) && K::waits(&parent) {
+            let _left = ManuallyDrop::new(parent);
+            return;
+        }
         if let Err(failure) = release::<K>(self.raw, parent) {
             report_release::<K>(failure);
         }

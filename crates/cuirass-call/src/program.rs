@@ -38,8 +38,9 @@ pub fn create_program(source: &CStr, name: &CStr, headers: &[(&CStr, &CStr)]) ->
 
 /// `nvrtcDestroyProgram`
 pub fn destroy_program(program: nvrtcProgram) -> Result<()> {
-    let mut program = program;
-    compiler_call!(entry!(nvrtcDestroyProgram), (&raw mut program), "{program:p}")
+    // The call clears what it is given, even where it answers with an error.
+    let mut given = program;
+    compiler_call!(entry!(nvrtcDestroyProgram), (&raw mut given), "{program:p}")
 }
 
 /// `nvrtcCompileProgram`

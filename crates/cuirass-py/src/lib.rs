@@ -34,6 +34,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    report::only_in_the_main_interpreter()?;
     module.add_class::<context::Context>()?;
     module.add_class::<device::Device>()?;
     module.add_class::<properties::DeviceProperties>()?;

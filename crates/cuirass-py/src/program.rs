@@ -5,7 +5,7 @@ use crate::error::{ask, closed, run};
 use crate::module::{ObjectCode, kind_of};
 use crate::options;
 use crate::slot::{Closed, Slot};
-use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 use std::path::PathBuf;
@@ -91,7 +91,13 @@ fn text_of(code: &Bound<'_, PyAny>) -> PyResult<String> {
         return text.extract();
     }
     let bytes = match (code.cast::<PyBytes>(), code.cast::<PyByteArray>()) {
-        (Ok(bytes), _) => bytes.as_bytes().to_vec(),
+        (Ok(bytes), _) => {
+            let (bytes, mut copy) = (bytes.as_bytes(), Vec::new());
+            copy.try_reserve_exact(bytes.len())
+                .map_err(|_full| PyMemoryError::new_err("there is no memory for a copy of the code"))?;
+            copy.extend_from_slice(bytes);
+            copy
+        }
         (_, Ok(bytes)) => bytes.to_vec(),
         _ => {
             let kind = code.get_type().name()?;

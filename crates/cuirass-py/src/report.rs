@@ -3,6 +3,7 @@
 
 use cuirass::Report;
 use cuirass_fault::{Absence, Cause};
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyModule};
 use std::ffi::CString;
@@ -19,13 +20,43 @@ pub fn python_is_usable() -> bool {
     !CLOSED.load(Ordering::Acquire)
 }
 
+/// Runs code with the interpreter attached, where it still can be. The interpreter's lock is the outermost one: none of
+/// cuirass's is held here, which debug builds check.
+pub fn attached<T>(code: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    cuirass_fault::lock::assert_none_held("taking the interpreter's lock");
+    Python::try_attach(code)
+}
+
+/// Refuses to be imported in a second interpreter: classes, reporter and exit hook are one for the process.
+pub fn only_in_the_main_interpreter() -> PyResult<()> {
+    // SAFETY: [interpreter] the thread is attached.
+    let number = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    if number == 0 {
+        return Ok(());
+    }
+    Err(PyImportError::new_err("cuirass cannot be imported in a subinterpreter, only in the main interpreter"))
+}
+
 /// Runs when the interpreter begins to end. What still waits to be released is reported first.
 #[pyfunction]
 pub fn _at_exit(py: Python<'_>) {
+    if !python_is_usable() {
+        // The package was imported twice, and so is the hook there twice.
+        return;
+    }
     py.detach(cuirass::report_left_at_exit);
     CLOSED.store(true, Ordering::Release);
+    cuirass::leave_what_waits();
+    crate::graph::callback::tell_skipped_at_exit();
     crate::graph::callback::wait_for_running(py);
     crate::program::wait_for_compiling(py);
+}
+
+/// Runs a function when the process ends, after the interpreter has.
+pub fn when_the_process_ends(function: extern "C" fn()) {
+    if !cuirass::when_the_process_ends(function) {
+        to_stderr("the C library has no room for an exit function");
+    }
 }
 
 /// Waits, with the interpreter released, until a count of what is under way has come to zero; not longer than this.
@@ -53,7 +84,7 @@ fn report(report: &Report) {
         return;
     }
     let text = report.to_string();
-    if python_is_usable() && Python::try_attach(|py| warn(py, &text)).is_some() {
+    if python_is_usable() && attached(|py| warn(py, &text)).is_some() {
         return;
     }
     to_stderr(&text);

@@ -1,7 +1,6 @@
 //! A share that can be given up while others are using it: what `close()` of every class rests on.
 #![allow(unsafe_code)]
 
-use pyo3::Python;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -51,7 +50,7 @@ impl Share for cuirass::Program {
 /// Drops what may wait for the driver, with the interpreter released.
 pub fn drop_detached<T: Send>(value: T) {
     let mut value = Some(value);
-    let detached = Python::try_attach(|py| {
+    let detached = crate::report::attached(|py| {
         let value = value.take();
         py.detach(move || drop(value));
     });

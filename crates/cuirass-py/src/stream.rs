@@ -166,10 +166,20 @@ impl Stream {
         if self.raw <= 2 {
             return Ok(());
         }
-        if self.slot.enter().is_some_and(|stream| cuirass::graph::is_captured(&stream)) {
-            return Err(PyRuntimeError::new_err(
-                "the stream is being captured by a graph builder: end or close that first",
-            ));
+        if let Some(stream) = self.slot.enter() {
+            if cuirass::graph::is_captured(&stream) {
+                return Err(PyRuntimeError::new_err(
+                    "the stream is being captured by a graph builder: end or close that first",
+                ));
+            }
+            if stream.is_owned()
+                && !cuirass::driver::is_forked()
+                && run(py, || stream.capture_status())? != cuirass::CaptureStatus::None
+            {
+                return Err(PyRuntimeError::new_err(
+                    "the stream is being captured: end the capture first, which closing the stream would drop",
+                ));
+            }
         }
         match self.slot.close() {
             Closed::Taken(stream) => close(py, || stream.close()),

@@ -188,6 +188,7 @@ fn elapsed(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Answer {
     milliseconds.check()?;
     let mut state = state::lock()?;
     let mut places = Vec::new();
+    let mut devices = Vec::new();
     for handle in [Handle::of(start), Handle::of(end)] {
         let event = state.events.get(handle, INVALID_HANDLE)?;
         let (context, timed) = (event.context, event.timed());
@@ -195,7 +196,12 @@ fn elapsed(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Answer {
         if !timed {
             return Err(INVALID_HANDLE);
         }
+        devices.push(state.context(context)?.device);
         places.push(state.event_place(handle)?.ok_or(INVALID_HANDLE)?);
+    }
+    // The programming guide: it fails for events of different devices.
+    if devices.first() != devices.last() {
+        return Err(INVALID_HANDLE);
     }
     if !engine::ask(&mut state, &places) {
         return Err(NOT_READY);

@@ -50,6 +50,7 @@ pub mod testing;
 pub mod view;
 
 pub use context::Context;
+pub use cuirass_call::owner::{leave_what_waits, when_the_process_ends};
 pub use cuirass_fault::{Error, ErrorKind, Report, Reporter, Status, set_reporter};
 pub use deferred::{drain, pending as pending_releases, report_left_at_exit};
 pub use device::{Device, DeviceAttribute};

@@ -60,6 +60,10 @@ impl Kind for LibraryKind {
     fn release(library: CUlibrary, (): ()) -> Outcome<()> {
         capture::release(format_args!("library {library:p}"), || call::library_unload(library))
     }
+
+    fn waits((): &()) -> bool {
+        true
+    }
 }
 
 /// Compiled code. It is loaded when a kernel of it is first asked for, and unloaded with its last kernel.
@@ -225,7 +229,10 @@ fn load_image(image: &[u8]) -> Outcome<CUlibrary> {
         // SAFETY: [code-image] a cubin or fatbin by its mark, or text that ends in NUL.
         return unsafe { call::library_load_data(image) };
     }
-    let mut text = Vec::with_capacity(image.len() + 1);
+    let mut text = Vec::new();
+    if text.try_reserve_exact(image.len() + 1).is_err() {
+        return Err(Failure::misuse(Misuse::State, format!("there is no memory for a copy of {} bytes", image.len())));
+    }
     text.extend_from_slice(image);
     text.push(0);
     // SAFETY: [code-image] text that ends in NUL.

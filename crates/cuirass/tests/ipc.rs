@@ -263,27 +263,28 @@ fn what_is_no_shared_memory_says_so() {
     said(import(&shared.pool, &descriptor), ErrorKind::State, "this process's own");
     let other = Shared::new();
     said(import(&other.mapped, &descriptor), ErrorKind::Value, "is of memory of");
-    let error = import(&shared.mapped, &{
-        let mut bytes = descriptor.to_bytes();
-        assert_eq!(bytes.len(), IpcBufferDescriptor::LENGTH);
-        for (changed, words) in [(0, "does not begin"), (50, "changed on the way"), (bytes.len() - 1, "changed")] {
-            bytes[changed] ^= 1;
-            said(IpcBufferDescriptor::from_bytes(&bytes).unwrap_err(), ErrorKind::Value, words);
-            bytes[changed] ^= 1;
-        }
-        for length in [0, 63, bytes.len() - 1] {
-            said(IpcBufferDescriptor::from_bytes(&bytes[..length]).unwrap_err(), ErrorKind::Value, "bytes");
-        }
-        assert_eq!(IpcBufferDescriptor::from_bytes(&bytes).unwrap(), descriptor);
-        IpcBufferDescriptor::from_raw([0xee; 64], 64)
-    });
-    assert_eq!(error.call(), "cuMemPoolImportPointer", "{error}");
+    let mut bytes = descriptor.to_bytes();
+    assert_eq!(bytes.len(), IpcBufferDescriptor::LENGTH);
+    for (changed, words) in [(0, "does not begin"), (50, "changed on the way"), (bytes.len() - 1, "changed")] {
+        bytes[changed] ^= 1;
+        said(IpcBufferDescriptor::from_bytes(&bytes).unwrap_err(), ErrorKind::Value, words);
+        bytes[changed] ^= 1;
+    }
+    for length in [0, 63, bytes.len() - 1] {
+        said(IpcBufferDescriptor::from_bytes(&bytes[..length]).unwrap_err(), ErrorKind::Value, "bytes");
+    }
+    assert_eq!(IpcBufferDescriptor::from_bytes(&bytes).unwrap(), descriptor);
     let event = IpcEventDescriptor::from_raw([3; 64], true);
     assert_eq!(IpcEventDescriptor::from_bytes(&event.to_bytes()).unwrap(), event);
     said(IpcEventDescriptor::from_bytes(&descriptor.to_bytes()).unwrap_err(), ErrorKind::Value, "does not begin");
     let local = device().create_event(&EventOptions::default()).unwrap();
     said(local.ipc_descriptor().unwrap_err(), ErrorKind::State, "not IPC-enabled");
-    assert!(Event::from_ipc_descriptor(&event).is_err());
+    // What only the driver can judge; nobody promises that a real one survives it.
+    if testkit::is_simulator() {
+        let error = import(&shared.mapped, &IpcBufferDescriptor::from_raw([0xee; 64], 64));
+        assert_eq!(error.call(), "cuMemPoolImportPointer", "{error}");
+        assert_eq!(Event::from_ipc_descriptor(&event).unwrap_err().call(), "cuIpcOpenEventHandle");
+    }
     // A file that is no pool, and a number that is no file.
     let file = std::fs::File::open("/dev/null").unwrap();
     let handle = IpcAllocationHandle::from_file(file.into(), None);

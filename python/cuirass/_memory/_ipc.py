@@ -5,7 +5,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable
-from multiprocessing import reduction
+from multiprocessing import AuthenticationError, reduction
 from typing import Any, TypeVar
 
 from .._cuirass import (
@@ -69,7 +69,13 @@ def _open(handle: IPCAllocationHandle) -> int:
 
 
 def _rebuild_handle(duplicate: "reduction.DupFd", name: uuid.UUID | None) -> IPCAllocationHandle:  # type: ignore[valid-type]
-    file = duplicate.detach()  # type: ignore[attr-defined]
+    try:
+        file = duplicate.detach()  # type: ignore[attr-defined]
+    except (OSError, EOFError, AuthenticationError) as error:
+        raise RuntimeError(
+            f"the file descriptor of memory resource {name} was not passed on: the process that sent it has ended, or "
+            "has passed it on before, or is not related to this one"
+        ) from error
     try:
         return IPCAllocationHandle._init(file, name)
     finally:
@@ -102,7 +108,10 @@ def _rebuild(handle: IPCAllocationHandle, make: Callable[[], _Shared]) -> _Share
     if known is not None and known.is_mapped:
         handle.close()
         return known
-    return make().register(name)
+    made = make()
+    registered = made.register(name)
+    # This process's own, which cannot import.
+    return registered if registered.is_mapped else made
 
 
 def _device(ordinal: int, name: str) -> Device:

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Callbacks that are running Python code.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Callbacks that came after the interpreter had begun to end.
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Adds a callback to a graph that is being built: a Python function, or a C function of ctypes.
 pub fn add(
@@ -60,9 +62,10 @@ fn call(function: &Kept) {
     let running = Running::start();
     // Asked after it is counted, so that the exit hook either waits for it or is seen by it.
     if !python_is_usable() {
+        SKIPPED.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let raised = Python::try_attach(|py| {
+    let raised = crate::report::attached(|py| {
         let error = function.get()?.bind(py).call0().err()?;
         let name =
             function.get()?.bind(py).repr().map_or_else(|_unnamed| "a function".to_owned(), |name| name.to_string());
@@ -73,6 +76,22 @@ fn call(function: &Kept) {
     if let Some(Some(text)) = raised {
         Failure::misuse(Misuse::State, text).report("running a host callback of a graph");
     }
+}
+
+/// The exit hook's part: has the process tell, when it ends, how many callbacks came too late.
+pub fn tell_skipped_at_exit() {
+    crate::report::when_the_process_ends(tell_skipped);
+}
+
+extern "C" fn tell_skipped() {
+    let text = match SKIPPED.load(Ordering::Relaxed) {
+        0 => return,
+        1 => "a host callback of a graph came after the interpreter had begun to end, and was skipped".to_owned(),
+        skipped => {
+            format!("{skipped} host callbacks of graphs came after the interpreter had begun to end, and were skipped")
+        }
+    };
+    crate::report::to_stderr(&text);
 }
 
 /// The exit hook's part: waits for callbacks that are running, with the interpreter released.

@@ -29,7 +29,7 @@ impl Drop for Kept {
             return;
         }
         let mut object = self.0.take();
-        if Python::try_attach(|_py| drop(object.take())).is_none() {
+        if crate::report::attached(|_py| drop(object.take())).is_none() {
             // The interpreter is gone: what needs it is left to the process's end.
             let _leaked = ManuallyDrop::new(object);
         }
@@ -45,7 +45,7 @@ impl Drop for BufferUse {
             return;
         }
         // Where the interpreter is gone the memory is left to the process's end.
-        let _attached = Python::try_attach(|py| {
+        let _attached = crate::report::attached(|py| {
             if let Some(buffer) = self.0.get().and_then(|object| object.bind(py).cast::<Buffer>().ok()) {
                 buffer.get().leave();
             }

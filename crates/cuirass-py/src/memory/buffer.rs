@@ -8,7 +8,7 @@ use crate::handle::Equal;
 use crate::memory::copy;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
-use crate::memory::share::{Memory, close_after};
+use crate::memory::share::{Memory, close_after, wait_for_owner};
 use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Share, Slot};
 use crate::{stream, view};
@@ -77,12 +77,12 @@ impl Buffer {
     /// owner : object, optional
     ///     Keeps the memory alive, and is kept as long as the buffer; not together with ``mr``.
     /// stream : Stream, optional
-    ///     Orders the release; without it the legacy default stream.
+    ///     Orders the release by ``mr``; without it the legacy default stream does. Without ``mr`` nothing is released.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     If ``mr`` and ``owner`` are both given, or the size is negative.
+    ///     If ``mr`` and ``owner`` are both given, ``stream`` without ``mr``, or the size is negative.
     #[staticmethod]
     #[pyo3(signature = (ptr, size, mr=None, owner=None, *, stream=None))]
     fn from_handle(
@@ -154,7 +154,8 @@ impl Buffer {
     /// Raises
     /// ------
     /// CUDAError
-    ///     What the driver answers; the memory is spent all the same. What a resource's ``deallocate()`` raises.
+    ///     What the driver answers; the memory is spent all the same. What a resource's ``deallocate()`` raises. Where
+    ///     the stream could not be waited for, the owner is kept for good, and a note says so.
     #[pyo3(signature = (stream=None))]
     fn close(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = stream.map(stream::argument).transpose()?;
@@ -165,7 +166,8 @@ impl Buffer {
                 Some(stream) => close_after(buffer, stream),
             }),
             Closed::Taken(Memory::Owners(_borrowed, owner)) => {
-                let waited = stream.map_or(Ok(()), |stream| run(py, || stream.synchronize()));
+                let address = self.address;
+                let waited = stream.map_or(Ok(()), |stream| run(py, || wait_for_owner(&stream, address)));
                 if waited.is_err() {
                     // It is not certain that the device is done with the memory: the owner is leaked.
                     let _leaked = ManuallyDrop::new(owner);
@@ -490,6 +492,10 @@ raw!(static FILL = |call| {
 /// the methods that are called most.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<Buffer>();
+    if !class.hasattr("_finalize")? {
+        // The package is imported once more; the class is the same.
+        return Ok(());
+    }
     class.setattr("__del__", class.getattr("_finalize")?)?;
     class.delattr("_finalize")?;
     CLOSE.replace_method(&class, "close")?;

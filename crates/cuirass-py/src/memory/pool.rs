@@ -271,6 +271,10 @@ impl MemPool {
 
 /// Memory of a device, from one of its pools.
 ///
+/// With ``ipc_enabled`` other processes can use it: ``multiprocessing`` sends the resource, and its buffers. There it is
+/// a mapped resource, one however many buffers arrive, which allocates nothing. Who sends memory keeps it until the
+/// others have let it go.
+///
 /// Parameters
 /// ----------
 /// device_id : int or Device

@@ -86,7 +86,12 @@ pub fn allocate<'py>(
     }
     let keywords = PyDict::new(py);
     keywords.set_item("stream", stream)?;
-    resource.call_method("allocate", (size,), Some(&keywords))
+    let made = resource.call_method("allocate", (size,), Some(&keywords))?;
+    if made.is_instance_of::<Buffer>() {
+        return Ok(made);
+    }
+    let (class, kind) = (resource.get_type().name()?, made.get_type().name()?);
+    Err(PyTypeError::new_err(format!("{class}.allocate() returned a {kind}, not a Buffer")))
 }
 
 /// A number of bytes.

@@ -93,6 +93,11 @@ impl Buffer {
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Buffer> {
         let Some(resource) = mr else {
+            if stream.is_some() {
+                let message = "stream orders the release by mr; without mr nothing is released: close(stream) waits for \
+                               a stream before the owner is let go";
+                return Err(PyValueError::new_err(message));
+            }
             // SAFETY: [foreign-memory] the caller's promise; the owner is kept.
             let borrowed = unsafe { cuirass::Buffer::borrow_raw(address, bytes, None) };
             return Ok(match owner {
@@ -256,6 +261,15 @@ impl Buffer {
             None => self.info(py).map(of),
         }
     }
+}
+
+/// Waits before the owner of the memory is let go. Where that fails the owner is leaked.
+pub fn wait_for_owner(stream: &cuirass::Stream, address: u64) -> cuirass::Result<()> {
+    stream.synchronize().map_err(|error| {
+        let note =
+            format!("the owner of the memory ({address:#x}) is leaked, since the device may not be done with it");
+        Failure::from(error).note(note).raise()
+    })
 }
 
 /// Gives memory back that no stream orders, once the work that is on a stream now is done. Where that is not certain

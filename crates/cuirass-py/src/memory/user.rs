@@ -51,7 +51,7 @@ impl UserMemory {
             return;
         }
         let (address, bytes) = (self.address, self.bytes);
-        let answer = Python::try_attach(|py| {
+        let answer = crate::report::attached(|py| {
             with_exception_aside(py, || {
                 let class = self.resource.bind(py).get_type().name().map(|name| name.to_string());
                 self.close(py)

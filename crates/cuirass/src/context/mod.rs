@@ -37,6 +37,10 @@ impl Kind for Primary {
     fn release(_context: CUcontext, device: CUdevice) -> Outcome<()> {
         call::device_primary_ctx_release(device)
     }
+
+    fn waits(_device: &CUdevice) -> bool {
+        true
+    }
 }
 
 struct Created;
@@ -48,6 +52,10 @@ impl Kind for Created {
 
     fn release(context: CUcontext, (): ()) -> Outcome<()> {
         call::ctx_destroy(context)
+    }
+
+    fn waits((): &()) -> bool {
+        true
     }
 }
 

@@ -9,7 +9,7 @@ use cuirass_call::graph::{builder as capture, node as call};
 use cuirass_call::owner::Opaque;
 use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{CUgraph, CUgraphConditionalNodeType, CUstreamCaptureStatus};
-use cuirass_fault::{Failure, Misuse};
+use cuirass_fault::{Absence, Cause, Facts, Failure, Library, Misuse};
 use std::sync::Arc;
 
 /// A condition of a graph: a number that kernels set (`cudaGraphSetConditional`) and one conditional node reads. It is an
@@ -95,6 +95,9 @@ impl GraphBuilder {
                 format!("a conditional node has from 1 to {MOST_BODIES} bodies, not {count}"),
             )
         })?;
+        if bodies > 1 || kind == Kind::CU_GRAPH_COND_TYPE_SWITCH {
+            needs_cuda_12_8()?;
+        }
         let recording = self.building()?;
         let mut streams = Vec::new();
         let graphs = match self.add_conditional(&recording, condition, kind, bodies, &mut streams) {
@@ -180,4 +183,23 @@ fn undone(streams: Vec<Stream>, failure: Failure) -> Failure {
 
 fn missing() -> Failure {
     Failure::internal("the driver made a conditional node without its bodies")
+}
+
+/// Nodes of several bodies: an older driver has the call, and says that a value is invalid.
+fn needs_cuda_12_8() -> Outcome<()> {
+    const NEEDS: u32 = 12080;
+    let found = crate::driver::version()?;
+    if found >= NEEDS {
+        return Ok(());
+    }
+    Err(Failure::new(Facts {
+        cause: Cause::Absent(Absence::EntryPoint { needs: NEEDS, found }),
+        library: Some(Library::Driver),
+        call: "cuGraphAddNode",
+        status: None,
+        subject: String::new(),
+        log: None,
+        notes: vec!["before CUDA 12.8 a conditional node has one body: if_then() and while_loop()".to_owned()],
+        leaked: false,
+    }))
 }

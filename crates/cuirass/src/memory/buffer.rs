@@ -139,6 +139,10 @@ impl Kind for Memory {
             Source::Borrowed { .. } | Source::Graph(_) => Ok(()),
         }
     }
+
+    fn waits(origin: &Origin) -> bool {
+        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
+    }
 }
 
 /// `cuMemFree_v2` wants a context to be current.

@@ -319,15 +319,17 @@ fn conditions() -> Vec<Operation> {
         }),
         operation!("GraphBuilder::if_else", conditional, |(capture, condition)| {
             capture.builder().if_else(&condition.0)
-        }),
+        })
+        .needs(12080),
         operation!("GraphBuilder::switch", conditional, |(capture, condition)| {
             capture.builder().switch(&condition.0, 3)
-        }),
+        })
+        .needs(12080),
         operation!("GraphBuilder::while_loop", conditional, |(capture, condition)| {
             capture.builder().while_loop(&condition.0)
         }),
     ]
-    .map(|operation| operation.needs(12030))
+    .map(|operation| if operation.needs == 0 { operation.needs(12030) } else { operation })
     .into()
 }
 

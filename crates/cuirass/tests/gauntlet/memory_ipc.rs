@@ -10,7 +10,7 @@ use cuirass::{Buffer, Event, EventOptions, Result, Stream};
 use cuirass_testkit::operation::{Caller, Operation};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -102,19 +102,17 @@ fn event() -> Result<Event> {
 }
 
 /// Another process's event, as bytes. That process lives as long as this one.
-#[allow(clippy::zombie_processes)]
 fn event_elsewhere() -> Result<IpcEventDescriptor> {
-    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    let bytes = BYTES.get_or_init(|| {
+    static ELSEWHERE: OnceLock<(Child, Vec<u8>)> = OnceLock::new();
+    let (_process, bytes) = ELSEWHERE.get_or_init(|| {
         let mut command = Command::new(std::env::current_exe().expect("this program's path"));
-        let mut child =
+        let mut process =
             command.arg("--exporter").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
-        // It waits for the end of its input.
-        let _open = std::mem::ManuallyDrop::new(child.stdin.take());
+        BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
         let byte = |at| u8::from_str_radix(line.get(at..at + 2).expect("two digits"), 16).expect("hexadecimal");
-        (0..line.trim_end().len()).step_by(2).map(byte).collect()
+        let bytes = (0..line.trim_end().len()).step_by(2).map(byte).collect();
+        (process, bytes)
     });
     IpcEventDescriptor::from_bytes(bytes)
 }

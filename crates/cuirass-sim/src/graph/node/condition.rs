@@ -9,7 +9,7 @@ use crate::handle::Handle;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE};
 use crate::task::{Failure, Job, NodeKind, Task, Work};
-use crate::{report, thread};
+use crate::{config, report, thread};
 use cuirass_sys::cuda::{CUcontext, CUgraph, CUgraphConditionalHandle, CUgraphConditionalNodeType};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -122,10 +122,12 @@ pub fn new_conditional(
     count: usize,
 ) -> Answer<Conditional> {
     use CUgraphConditionalNodeType as Kind;
+    // Several bodies, and the choice among them, came with CUDA 12.8.
+    let several = config::config().is_ok_and(|config| config.driver >= 12080);
     let fits = match kind {
-        Kind::CU_GRAPH_COND_TYPE_IF => (1..=2).contains(&count),
+        Kind::CU_GRAPH_COND_TYPE_IF => count == 1 || several && count == 2,
         Kind::CU_GRAPH_COND_TYPE_WHILE => count == 1,
-        Kind::CU_GRAPH_COND_TYPE_SWITCH => count >= 1,
+        Kind::CU_GRAPH_COND_TYPE_SWITCH => several && count >= 1,
         _ => false,
     };
     let condition = CONDITIONS.lock().get(&handle).and_then(Weak::upgrade);

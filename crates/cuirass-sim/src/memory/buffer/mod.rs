@@ -15,11 +15,14 @@ pub use shaped::*;
 use super::Origin;
 use super::live::LIVE;
 use crate::engine;
+use crate::host;
+use crate::report;
 use crate::state::{Guard, State};
 use crate::status::{Answer, ILLEGAL_ADDRESS, INVALID_VALUE};
 use crate::stream::At;
 use crate::stream::Submitted;
 use crate::task::{Failure, Task};
+use crate::thread;
 use std::sync::Arc;
 
 /// Work of so few bytes is done by the calling thread if nothing stands before it.
@@ -101,6 +104,17 @@ impl State {
         }
         if expect == Expect::Device || address == 0 || self.memory.ours(address) {
             return Err(self.memory.refuse(address));
+        }
+        // The real driver refuses it, or crashes.
+        if !host::is_mapped(
+            usize::try_from(address).unwrap_or(usize::MAX),
+            usize::try_from(extent).unwrap_or(usize::MAX),
+        ) {
+            report::bug(format!(
+                "{} was given {address:#x}: {extent} bytes there are no memory of this process",
+                thread::place()
+            ));
+            return Err(INVALID_VALUE);
         }
         Ok(Side { address, known: false, pageable: true })
     }
