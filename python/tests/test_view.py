@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -370,6 +371,44 @@ def test_from_buffer(device, stream, memory, pinned):
         StridedMemoryView.from_buffer(np.zeros(3), (3,), itemsize=8)
     host, _view = pinned(16)
     assert StridedMemoryView.from_buffer(host, (4,), itemsize=4).__dlpack_device__() == (CUDA_HOST, 0)
+
+
+def test_host_arrays_in_page_locked_memory(pinned):
+    memory, _view = pinned(64)
+    array = np.asarray(memoryview(memory)).view(np.float32)
+    view = StridedMemoryView.from_array_interface(array)
+    assert view.is_device_accessible
+    assert not StridedMemoryView.from_array_interface(np.zeros(3)).is_device_accessible
+
+
+def test_threads(pinned):
+    """Views are made, exported, taken and dropped by many threads at once, of the same objects."""
+    memory, _view = pinned(4096)
+    array = np.arange(1024, dtype=np.float32)
+    start = threading.Barrier(8)
+    failures = []
+
+    def work():
+        start.wait()
+        try:
+            for _ in range(500):
+                view = StridedMemoryView.from_any_interface(array, -1)
+                part = view.view(view._layout[::2])
+                assert np.from_dlpack(part)[3] == 6
+                assert StridedMemoryView.from_dlpack(memory, -1).ptr == memory.handle
+                assert view.shape is view.shape
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getrefcount(array)
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert failures == []
+    assert sys.getrefcount(array) == before
 
 
 def test_a_view_has_a_share_of_the_buffer(device, stream, census):

@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -95,6 +97,28 @@ def test_cuda_array_interface(memory, entries):
         interface["data"] = (memory.handle + 32, False)
     said = same(lambda cls: cls.from_cuda_array_interface(cuda_array(**interface), -1))
     assert said == same(lambda cls: cls.from_any_interface(cuda_array(**interface), -1))
+
+
+def test_a_view_may_be_the_first_thing_that_a_process_does():
+    code = """
+import numpy as np
+from cuirass.utils import StridedMemoryView
+class Array:
+    pass
+array, memory = Array(), np.zeros(4, np.float32)
+array.__cuda_array_interface__ = {
+    "shape": (4,), "typestr": "<f4", "data": (memory.ctypes.data, False), "version": 3, "stream": 1
+}
+for stream in (-1, 2):
+    view = StridedMemoryView.from_any_interface(array, stream)
+    assert (view.device_id, view.is_device_accessible) == (0, True)
+assert not StridedMemoryView.from_array_interface(memory).is_device_accessible
+"""
+    # Without the path that the tests give, the package knows where its simulator is.
+    for name in ("CUIRASS_SIM_LIBRARY", "NOTHING"):
+        left = {key: value for key, value in os.environ.items() if key != name}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=left)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

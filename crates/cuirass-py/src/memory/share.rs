@@ -199,6 +199,7 @@ impl Buffer {
 
     /// What the driver knows of memory that no resource describes. Without a driver it is the host's.
     fn info(&self, py: Python<'_>) -> PyResult<PointerInfo> {
+        crate::sim::prepare(py)?;
         match py.detach(|| pointer_info(self.address)) {
             Ok(info) => Ok(info),
             Err(error) if error.kind() == ErrorKind::Unavailable => Ok(PointerInfo {

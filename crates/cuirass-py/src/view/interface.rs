@@ -38,6 +38,7 @@ pub fn from_cuda(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
 
 /// The device of memory; that of the current context for memory that the driver did not allocate.
 fn device_of(py: Python<'_>, address: u64) -> PyResult<i32> {
+    crate::sim::prepare(py)?;
     let info = crate::error::ask(py, || pointer_info(address))?;
     match info.device {
         Some(device) => Ok(device),
@@ -55,6 +56,7 @@ pub fn from_host(object: &Bound<'_, PyAny>) -> PyResult<Parts> {
 
 /// Whether the device can use memory of the host's, as far as the driver knows. Without a driver it cannot.
 pub fn is_known_to_driver(py: Python<'_>, address: u64) -> PyResult<bool> {
+    crate::sim::prepare(py)?;
     match py.detach(|| pointer_info(address)) {
         Ok(info) => Ok(info.is_device_accessible),
         Err(error) if error.kind() == cuirass::ErrorKind::Unavailable => Ok(false),

@@ -161,6 +161,7 @@ pub fn order(py: Python<'_>, device: i32, producer: u64, consumer: i64) -> PyRes
     if producer.max(1) == consumer.max(1) {
         return Ok(());
     }
+    crate::sim::prepare(py)?;
     let (producer, consumer) = (stream::borrowed(producer), stream::borrowed(consumer));
     run(py, || consumer.wait_for_stream_of(&producer, cuirass::Device::new(device)?))
 }
