@@ -149,12 +149,17 @@ impl Driver {
 
     /// The reports so far.
     pub fn reports(&self) -> String {
+        self.reports_since(0)
+    }
+
+    /// The reports from a mark on.
+    pub fn reports_since(&self, mark: u64) -> String {
         self.text(|text, room| {
             // SAFETY: [test] the signature is the documented one.
             unsafe {
                 let reports: unsafe extern "C" fn(u64, *mut u8, usize) -> usize =
                     std::mem::transmute(self.address("cuirass_sim_reports"));
-                reports(0, text, room)
+                reports(mark, text, room)
             }
         })
     }
