@@ -15,6 +15,7 @@ STATUSES = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_
 # What says something rather than fails: an attribute that this driver does not know.
 ANSWERS = {("cuDeviceGetAttribute", "CUDA_ERROR_INVALID_VALUE")}
 TIMED = EventOptions(timing_enabled=True)
+SHARED = cuirass.DeviceMemoryResourceOptions(ipc_enabled=True)
 
 
 class World:
@@ -33,6 +34,12 @@ class World:
         self.ptx = code
         self.pinned = cuirass.LegacyPinnedMemoryResource()
         self.config = LaunchConfig(grid=1, block=1)
+        self.shared = cuirass.DeviceMemoryResource(self.device, SHARED)
+        self.exported = self.shared.allocate(256, stream=self.stream)
+        self.handle = self.shared.allocation_handle
+        self.mapped = cuirass.DeviceMemoryResource.from_allocation_handle(self.device, self.handle)
+        self.descriptor = self.exported.ipc_descriptor
+        self.shared_event = self.device.create_event({"ipc_enabled": True})
         self.stream.sync()
         cuirass.launch(self.stream, self.config, self.kernel)
         self.stream.sync()
@@ -69,6 +76,11 @@ OPERATIONS = {
     "kernel attribute": lambda w: w.kernel.attributes[0].num_regs,
     "occupancy": lambda w: w.kernel.occupancy.max_active_blocks_per_multiprocessor(32, 0),
     "pool attribute": lambda w: w.device.memory_resource.attributes.used_mem_current,
+    "an allocation handle": lambda w: w.shared.allocation_handle.close() or w.shared.allocation_handle,
+    "import a pool": lambda w: cuirass.DeviceMemoryResource.from_allocation_handle(w.device, w.handle),
+    "export a buffer": lambda w: w.exported.ipc_descriptor,
+    "import a buffer": lambda w: cuirass.Buffer.from_ipc_descriptor(w.mapped, w.descriptor, stream=w.stream),
+    "export an event": lambda w: w.shared_event.ipc_descriptor,
     "enter and leave": lambda w: w.device.__enter__().__exit__(None, None, None),
 }  # fmt: skip
 
@@ -79,6 +91,8 @@ RELEASES = {
     "buffer of the default stream": lambda w: w.device.allocate(64, stream=w.device.default_stream),
     "pinned buffer": lambda w: w.pinned.allocate(64),
     "pool": lambda w: cuirass.DeviceMemoryResource(w.device, cuirass.DeviceMemoryResourceOptions()),
+    "mapped pool": lambda w: cuirass.DeviceMemoryResource.from_allocation_handle(w.device, w.handle),
+    "imported buffer": lambda w: cuirass.Buffer.from_ipc_descriptor(w.mapped, w.descriptor, stream=w.stream),
     "context": lambda w: w.device.create_context(),
     "program": lambda w: cuirass.Program("", "c++", cuirass.ProgramOptions(arch="sm_90")),
 }
