@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pathlib
 import pkgutil
+import warnings
 
 import cuirass
 
@@ -96,7 +97,9 @@ def members(kind):
 def is_constructed(kind):
     """Whether a class is called by users: the others say what makes their objects, and make no call."""
     try:
-        kind()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            kind()
     except (RuntimeError, NotImplementedError):
         return False
     except (TypeError, ValueError) as error:

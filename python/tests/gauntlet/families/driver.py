@@ -22,6 +22,17 @@ def entered_recording():
     return recording().__enter__()
 
 
+def entered_order():
+    """The checker of the order between streams, at work."""
+    return sim.check_order().__enter__() if sim.is_active() else sim.check_order()
+
+
+def with_order():
+    """What has been at work."""
+    with sim.check_order() as order:
+        return order
+
+
 def simulated(function):
     """What only the simulated driver has."""
     return function if sim.is_active() else lambda *objects: None
@@ -47,6 +58,10 @@ OPERATIONS = [
     pure("_Fault.remove", lambda fault: fault._fault.remove(), fault=entered_fault),
     pure("_Recording.take", lambda recording: recording._recording.take(), recording=entered_recording),
     pure("_Recording.stop", lambda recording: recording._recording.stop(), recording=entered_recording),
+    pure("check_order()", sim.check_order),
+    pure("check_order.__enter__", simulated(lambda: sim.check_order().__enter__().__exit__(None, None, None))),
+    pure("check_order.__exit__", simulated(lambda order: order.__exit__(None, None, None)), order=entered_order),
+    pure("check_order.findings", simulated(lambda: with_order().findings)),
     pure("sim.library", sim.library),
     pure("sim.is_active", sim.is_active),
     pure("sim.use", simulated(sim.use)),
