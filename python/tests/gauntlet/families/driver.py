@@ -27,10 +27,12 @@ def entered_order():
     return sim.check_order().__enter__() if sim.is_active() else sim.check_order()
 
 
-def with_order():
-    """What has been at work."""
-    with sim.check_order() as order:
-        return order
+def ended_order():
+    """The same, when it has been at work."""
+    order = entered_order()
+    if sim.is_active():
+        order.__exit__(None, None, None)
+    return order
 
 
 def simulated(function):
@@ -61,7 +63,7 @@ OPERATIONS = [
     pure("check_order()", sim.check_order),
     pure("check_order.__enter__", simulated(lambda: sim.check_order().__enter__().__exit__(None, None, None))),
     pure("check_order.__exit__", simulated(lambda order: order.__exit__(None, None, None)), order=entered_order),
-    pure("check_order.findings", simulated(lambda: with_order().findings)),
+    pure("check_order.findings", simulated(lambda order: order.findings), order=ended_order),
     pure("sim.library", sim.library),
     pure("sim.is_active", sim.is_active),
     pure("sim.use", simulated(sim.use)),
