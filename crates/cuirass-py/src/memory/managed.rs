@@ -66,9 +66,9 @@ fn preferred(py: Python<'_>, options: &Bound<'_, PyAny>) -> PyResult<Option<Loca
         (Some("host_numa"), None) => {
             let device = device::current(py)?;
             let node = ask(py, || device.attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID))?;
-            match node.filter(|node| *node >= 0) {
-                Some(node) => Ok(Some(Location::HostNuma(node))),
-                None => Err(PyRuntimeError::new_err("the current device tells no NUMA node that is nearest to it")),
+            match node.unwrap_or(0) {
+                node if node >= 0 => Ok(Some(Location::HostNuma(node))),
+                _none => Err(PyRuntimeError::new_err("the current device has no NUMA node that is nearest to it")),
             }
         }
         (_other, _) => Err(PyValueError::new_err(
@@ -290,6 +290,9 @@ impl ManagedBuffer {
 
     /// The processors that use it, so that it is mapped for them wherever it is: a set of ``Device`` and ``Host()`` that
     /// reads and writes the driver's state.
+    ///
+    /// Assigned to, it takes each one out that is no longer wanted, then adds each that is new: where the driver refuses
+    /// one of these changes, those before it stay.
     ///
     /// Raises
     /// ------
