@@ -112,7 +112,8 @@ def copy_2d(
 ) -> None:
     """Copy rows of bytes from one buffer to another, in the stream's order (``cuMemcpy2DAsync``).
 
-    ``cuda.core`` has no such function.
+    ``cuda.core`` has no such function. Host memory takes part as a page-locked buffer, or as what
+    ``Buffer.from_handle()`` makes of an array's address, with the array as its owner.
 
     Parameters
     ----------
@@ -156,7 +157,8 @@ def copy_3d(
 ) -> None:
     """Copy slices of rows of bytes from one buffer to another, in the stream's order (``cuMemcpy3DAsync``).
 
-    ``cuda.core`` has no such function.
+    ``cuda.core`` has no such function. Host memory takes part as a page-locked buffer, or as what
+    ``Buffer.from_handle()`` makes of an array's address, with the array as its owner.
 
     Parameters
     ----------

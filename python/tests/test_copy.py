@@ -234,6 +234,20 @@ class TestRows:
         )
         np.testing.assert_array_equal(read(target), expected)
 
+    def test_with_an_array_of_the_host(self, make, read, stream):
+        values, result = noise(96).reshape(8, 12), np.zeros((8, 20), np.uint8)
+        inner = make(np.zeros(8 * 16, np.uint8))
+        source, target = (
+            cuirass.Buffer.from_handle(one.ctypes.data, one.nbytes, owner=one) for one in (values, result)
+        )
+        copy_2d(inner, source, width=10, height=8, src_pitch=12, dst_pitch=16, src_offset=2, stream=stream)
+        copy_2d(target, inner, width=10, height=8, src_pitch=16, dst_pitch=20, dst_offset=5, stream=stream)
+        stream.sync()
+        np.testing.assert_array_equal(read(inner).reshape(8, 16)[:, :10], values[:, 2:])
+        expected = np.zeros((8, 20), np.uint8)
+        expected[:, 5:15] = values[:, 2:]
+        np.testing.assert_array_equal(result, expected)
+
     def test_rows_outside(self, make, read, stream):
         target, source = make(np.zeros(100, np.uint8)), make(noise(100))
         for arguments in (
@@ -264,6 +278,23 @@ class TestRows:
         graph = builder.end_building().complete()
         graph.launch(stream)
         np.testing.assert_array_equal(read(target).reshape(10, 10)[:, :6], values.reshape(10, 6))
+
+
+@needs_sim
+@needs_batches
+@pytest.mark.unordered
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_order_checker_sees_each_copy_of_a_batch(device, make, waits):
+    one, other = (device.create_stream(options=cuirass.StreamOptions(nonblocking=True)) for _ in range(2))
+    buffers = [make(noise(256, at)) for at in range(4)]
+    with cuirass.sim.check_order() as order:
+        buffers[1].fill(1, stream=one)
+        if waits:
+            other.wait(one)
+        copy_batch(other, buffers[:2], buffers[2:])
+        other.sync()
+        one.sync()
+    assert bool(order.findings) is not waits
 
 
 @needs_sim

@@ -12,7 +12,7 @@ from cuirass import Device, Host, ManagedBuffer, ManagedMemoryResource, ManagedM
 from cuirass.typing import ManagedMemoryLocationType
 from cuirass.utils import discard_batch, discard_prefetch_batch, prefetch_batch
 
-from .conftest import driver_version, is_sim, refused_before
+from .conftest import driver_version, is_sim, needs_sim, refused_before  # noqa: F401 (the condition of needs_pools)
 
 PAGES = 2 << 20
 
@@ -449,5 +449,19 @@ def test_a_failure_leaves_nothing_half_done(device, stream, resource):
         resource.allocate(64, stream=stream)
 
 
-def test_which_driver_this_is():
-    assert driver_version() >= (12, 0)
+@needs_pools
+@needs_sim
+@pytest.mark.unordered
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_order_checker_sees_a_discard(device, stream, resource, waits):
+    other = device.create_stream(options=cuirass.StreamOptions(nonblocking=True))
+    buffer = resource.allocate(4096, stream=stream)
+    stream.sync()
+    with cuirass.sim.check_order() as order:
+        buffer.fill(1, stream=stream)
+        if waits:
+            other.wait(stream)
+        buffer.discard(stream=other)
+        other.sync()
+        stream.sync()
+    assert bool(order.findings) is not waits

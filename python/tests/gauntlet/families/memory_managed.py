@@ -1,4 +1,4 @@
-"""Managed memory: pools, what is said of memory, prefetches and discards; copies with options, in batches and of rows."""
+"""Managed memory: pools, advice, prefetches and discards; copies with options, in batches and of rows."""
 
 import pickle
 
@@ -103,10 +103,11 @@ OPERATIONS = [
               case="a new one, with options", needs=BATCHES, stream=stream, one=buffer),
     operation("Buffer.copy_from", lambda stream, one, two: one.copy_from(two, stream=stream, options=CopyOptions()),
               case="with options that say nothing", **PAIR),
-    operation("utils.copy_2d", lambda stream, one, two: copy_2d(one, two, width=4, height=8, dst_pitch=8, stream=stream),
-              **PAIR),
+    operation("utils.copy_2d",
+              lambda stream, one, two: copy_2d(one, two, width=4, height=8, dst_pitch=8, stream=stream), **PAIR),
     operation("utils.copy_3d",
-              lambda stream, one, two: copy_3d(one, two, width=4, height=2, depth=3, dst_pitch=8, stream=stream), **PAIR),
+              lambda stream, one, two: copy_3d(one, two, width=4, height=2, depth=3, dst_pitch=8, stream=stream),
+              **PAIR),
     pure("Host()", place),
     pure("Host.numa_current", lambda: Host.numa_current()),
     *getters("Host", ["numa_id", "is_numa_current"], calls=False, host=place),
