@@ -14,7 +14,7 @@ from .typing import (
 
 if TYPE_CHECKING:
     from ._cuirass import Device, Stream
-    from .typing import CompilerBackendType, ObjectCodeFormatType
+    from .typing import CompilerBackendType, ManagedMemoryLocationType, ObjectCodeFormatType
 
 __all__ = [
     "ContextOptions",
@@ -22,6 +22,7 @@ __all__ = [
     "EventOptions",
     "GraphCompleteOptions",
     "GraphDebugPrintOptions",
+    "ManagedMemoryResourceOptions",
     "PinnedMemoryResourceOptions",
     "ProgramOptions",
     "StreamOptions",
@@ -121,6 +122,24 @@ class VirtualMemoryResourceOptions:
     peers: "Iterable[Device | int]" = field(default_factory=tuple)
     self_access: VirtualMemoryAccessType | str | None = VirtualMemoryAccessType.READ_WRITE
     peer_access: VirtualMemoryAccessType | str | None = VirtualMemoryAccessType.READ_WRITE
+
+
+@dataclass(slots=True)
+class ManagedMemoryResourceOptions:
+    """How a pool of managed memory is made.
+
+    Attributes
+    ----------
+    preferred_location : int, optional
+        Where its memory is rather to be: the ordinal of a device or the number of a NUMA node, as the type says.
+    preferred_location_type : ManagedMemoryLocationType or str, optional
+        What the number is: of a ``"device"``, or of a NUMA node (``"host_numa"``; without a number it is the one that
+        is nearest to the current device). ``"host"`` takes no number. Without a type the number is the ordinal of a
+        device, or -1 for the host; without both the driver decides.
+    """
+
+    preferred_location: int | None = None
+    preferred_location_type: "ManagedMemoryLocationType | str | None" = None
 
 
 @dataclass(slots=True)
@@ -417,6 +436,7 @@ for _class in (
     EventOptions,
     ContextOptions,
     DeviceMemoryResourceOptions,
+    ManagedMemoryResourceOptions,
     PinnedMemoryResourceOptions,
     ProgramOptions,
     VirtualMemoryResourceOptions,

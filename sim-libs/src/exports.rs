@@ -4591,7 +4591,6 @@ pub unsafe extern "C" fn cuMemCreate(
 /// # Safety
 /// As `cuda.h` says of `cuMemDiscardAndPrefetchBatchAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync(
     dptrs: *mut CUdeviceptr,
@@ -4603,12 +4602,25 @@ pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync(
     flags: ::std::os::raw::c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[329])
+    gate::call(&EXPORTS[329], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemDiscardAndPrefetchBatchAsync(
+                FromC::from_c(dptrs),
+                FromC::from_c(sizes),
+                FromC::from_c(count),
+                FromC::from_c(prefetchLocs),
+                FromC::from_c(prefetchLocIdxs),
+                FromC::from_c(numPrefetchLocs),
+                FromC::from_c(flags),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemDiscardBatchAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemDiscardBatchAsync(
     dptrs: *mut CUdeviceptr,
@@ -4617,7 +4629,18 @@ pub unsafe extern "C" fn cuMemDiscardBatchAsync(
     flags: ::std::os::raw::c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[330])
+    gate::call(&EXPORTS[330], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemDiscardBatchAsync(
+                FromC::from_c(dptrs),
+                FromC::from_c(sizes),
+                FromC::from_c(count),
+                FromC::from_c(flags),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemExportToShareableHandle`.
@@ -5257,7 +5280,6 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
 /// # Safety
 /// As `cuda.h` says of `cuMemPrefetchBatchAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPrefetchBatchAsync(
     dptrs: *mut CUdeviceptr,
@@ -5269,12 +5291,25 @@ pub unsafe extern "C" fn cuMemPrefetchBatchAsync(
     flags: ::std::os::raw::c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[370])
+    gate::call(&EXPORTS[370], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemPrefetchBatchAsync(
+                FromC::from_c(dptrs),
+                FromC::from_c(sizes),
+                FromC::from_c(count),
+                FromC::from_c(prefetchLocs),
+                FromC::from_c(prefetchLocIdxs),
+                FromC::from_c(numPrefetchLocs),
+                FromC::from_c(flags),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemRangeGetAttribute`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRangeGetAttribute(
     data: *mut ::std::os::raw::c_void,
@@ -5283,12 +5318,22 @@ pub unsafe extern "C" fn cuMemRangeGetAttribute(
     devPtr: CUdeviceptr,
     count: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[371])
+    gate::call(&EXPORTS[371], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemRangeGetAttribute(
+                FromC::from_c(data),
+                FromC::from_c(dataSize),
+                FromC::from_c(attribute),
+                FromC::from_c(devPtr),
+                FromC::from_c(count),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemRangeGetAttributes`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRangeGetAttributes(
     data: *mut *mut ::std::os::raw::c_void,
@@ -5298,7 +5343,19 @@ pub unsafe extern "C" fn cuMemRangeGetAttributes(
     devPtr: CUdeviceptr,
     count: usize,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[372])
+    gate::call(&EXPORTS[372], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::managed::cuMemRangeGetAttributes(
+                FromC::from_c(data),
+                FromC::from_c(dataSizes),
+                FromC::from_c(attributes),
+                FromC::from_c(numAttributes),
+                FromC::from_c(devPtr),
+                FromC::from_c(count),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemRelease`.
@@ -5671,7 +5728,6 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync_v2(
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyBatchAsync`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyBatchAsync(
     dsts: *mut CUdeviceptr,
@@ -5684,12 +5740,26 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync(
     failIdx: *mut usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[403])
+    gate::call(&EXPORTS[403], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyBatchAsync(
+                FromC::from_c(dsts),
+                FromC::from_c(srcs),
+                FromC::from_c(sizes),
+                FromC::from_c(count),
+                FromC::from_c(attrs),
+                FromC::from_c(attrsIdxs),
+                FromC::from_c(numAttrs),
+                FromC::from_c(failIdx),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyBatchAsync_v2`.
 #[allow(non_snake_case, clippy::too_many_arguments)]
-#[allow(unused_variables)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyBatchAsync_v2(
     dsts: *mut CUdeviceptr,
@@ -5701,7 +5771,21 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_v2(
     numAttrs: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::not_simulated(&EXPORTS[404])
+    gate::call(&EXPORTS[404], || {
+        // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
+        unsafe {
+            cuirass_sim::memory::buffer::cuMemcpyBatchAsync_v2(
+                FromC::from_c(dsts),
+                FromC::from_c(srcs),
+                FromC::from_c(sizes),
+                FromC::from_c(count),
+                FromC::from_c(attrs),
+                FromC::from_c(attrsIdxs),
+                FromC::from_c(numAttrs),
+                FromC::from_c(hStream),
+            )
+        }
+    })
 }
 /// # Safety
 /// As `cuda.h` says of `cuMemcpyDtoA`.
@@ -11468,7 +11552,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 13000,
         address: Address(cuMemDiscardAndPrefetchBatchAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11478,7 +11562,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 13000,
         address: Address(cuMemDiscardBatchAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11878,7 +11962,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 13000,
         address: Address(cuMemPrefetchBatchAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11888,7 +11972,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 8000,
         address: Address(cuMemRangeGetAttribute as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -11898,7 +11982,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/managed",
         since: 8000,
         address: Address(cuMemRangeGetAttributes as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -12208,7 +12292,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 12080,
         address: Address(cuMemcpyBatchAsync as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },
@@ -12218,7 +12302,7 @@ pub static EXPORTS: [Export; 580] = [
         family: "memory/buffer",
         since: 13000,
         address: Address(cuMemcpyBatchAsync_v2 as *const c_void),
-        simulated: false,
+        simulated: true,
         early: false,
         made: AtomicU64::new(0),
     },

@@ -2,7 +2,7 @@
 
 use crate::load;
 use crate::table::{NOT_CALLED, Table, driver, nvrtc};
-use cuirass_fault::{Cause, Facts, Failure, Library, Status};
+use cuirass_fault::{Absence, Cause, Facts, Failure, Library, Status};
 use cuirass_sys::cuda::CUstreamCaptureMode;
 use std::borrow::Cow;
 use std::fmt;
@@ -75,6 +75,26 @@ pub fn failed<const N: usize>(table: &'static Table<N>, at: usize, code: u32, su
         facts.status = Some(status);
     }
     Failure::new(facts)
+}
+
+/// The failure of a use that a call has only from a version on: an older driver has the call, and may take the use for
+/// another.
+#[cold]
+pub fn unsupported(call: &'static str, what: &str, needs: u32) -> Failure {
+    let cause = match load::driver_version() {
+        Ok(found) => Cause::Absent(Absence::EntryPoint { needs, found }),
+        Err(absence) => Cause::Absent(absence),
+    };
+    Failure::new(Facts {
+        cause,
+        library: Some(Library::Driver),
+        call,
+        status: None,
+        subject: String::new(),
+        log: None,
+        notes: vec![format!("{call} is there, but not for {what}")],
+        leaked: false,
+    })
 }
 
 /// A status with its name and the library's own description.

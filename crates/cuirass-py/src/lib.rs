@@ -53,6 +53,9 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::ipc::BufferDescriptor>()?;
     module.add_class::<memory::ipc::EventDescriptor>()?;
     graph::add(module)?;
+    module.add_class::<memory::location::Host>()?;
+    module.add_class::<memory::managed::ManagedBuffer>()?;
+    module.add_class::<memory::managed::ManagedMemoryResource>()?;
     module.add_class::<memory::pinned::LegacyPinnedMemoryResource>()?;
     module.add_class::<memory::pinned::PinnedMemoryResource>()?;
     module.add_class::<memory::pool::DeviceMemoryResource>()?;
@@ -70,6 +73,11 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PER_THREAD_DEFAULT_STREAM", Py::new(py, stream::Stream::of(cuirass::Stream::per_thread_default()))?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     launch::LAUNCH.replace_function(module, &wrap_pyfunction!(launch::launch, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::batch::copy_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::batch::discard_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::batch::discard_prefetch_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::batch::prefetch_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::batch::_copy_pitched, module)?)?;
     module.add_function(wrap_pyfunction!(module::_rebuild_object_code, module)?)?;
     module.add_function(wrap_pyfunction!(report::_report, module)?)?;
     module.add_function(wrap_pyfunction!(sim::drain, module)?)?;

@@ -1,5 +1,6 @@
 //! Plain device memory, copies, fills, and what a pointer is.
 
+use super::Indices;
 use crate::Result;
 use crate::load;
 use crate::status::driver_call;
@@ -155,7 +156,7 @@ pub unsafe fn memcpy_batch_async(
     attributes: &mut [CUmemcpyAttributes],
     stream: CUstream,
 ) -> Result<()> {
-    let mut indices: Vec<usize> = (0..attributes.len()).collect();
+    let mut indices = Indices::of(attributes.len());
     if load::driver_version().is_ok_and(|version| version < 13000) {
         let mut failed = usize::MAX;
         return driver_call!(

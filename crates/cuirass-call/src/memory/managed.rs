@@ -1,5 +1,6 @@
 //! Managed memory: advice, prefetch, ranges.
 
+use super::Indices;
 use crate::Result;
 use crate::load;
 use crate::status::driver_call;
@@ -77,7 +78,7 @@ pub unsafe fn prefetch_batch_async(
     locations: &mut [CUmemLocation],
     stream: CUstream,
 ) -> Result<()> {
-    let mut indices: Vec<usize> = (0..locations.len()).collect();
+    let mut indices = Indices::of(locations.len());
     driver_call!(
         entry!(cuMemPrefetchBatchAsync),
         (
@@ -118,7 +119,7 @@ pub unsafe fn discard_and_prefetch_batch_async(
     locations: &mut [CUmemLocation],
     stream: CUstream,
 ) -> Result<()> {
-    let mut indices: Vec<usize> = (0..locations.len()).collect();
+    let mut indices = Indices::of(locations.len());
     driver_call!(
         entry!(cuMemDiscardAndPrefetchBatchAsync),
         (

@@ -8,3 +8,19 @@ pub mod peer;
 pub mod pinned;
 pub mod pool;
 pub mod r#virtual;
+
+/// From which index on each entry of a batch's list holds: one for all from 0 on, or one each.
+struct Indices {
+    one: [usize; 1],
+    many: Vec<usize>,
+}
+
+impl Indices {
+    fn of(entries: usize) -> Indices {
+        Indices { one: [0], many: if entries > 1 { (0..entries).collect() } else { Vec::new() } }
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut usize {
+        if self.many.is_empty() { self.one.as_mut_ptr() } else { self.many.as_mut_ptr() }
+    }
+}

@@ -12,7 +12,7 @@ use crate::memory::share::{Memory, close_after, wait_for_owner};
 use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Share, Slot};
 use crate::{stream, view};
-use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -225,12 +225,22 @@ impl Buffer {
     /// stream : Stream
     ///     The stream.
     /// options : CopyOptions, optional
-    ///     Not available yet.
+    ///     How it is made (``cuMemcpyBatchAsync``, with one copy). Not on the legacy default stream, nor on one that is
+    ///     being captured.
     ///
     /// Returns
     /// -------
     /// Buffer
     ///     The target.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     If options are given, and the stream is one that they are not for.
+    /// ValueError
+    ///     If the sizes differ.
+    /// CUDAError
+    ///     What the driver answers; for options other than the default ones it has to be of CUDA 12.8.
     #[pyo3(signature = (dst=None, *, stream, options=None))]
     fn copy_to<'py>(
         slf: &Bound<'py, Buffer>,
@@ -239,7 +249,6 @@ impl Buffer {
         stream: &Bound<'py, PyAny>,
         options: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        no_copy_options(options)?;
         let source = slf.get().enter()?;
         let target = match (dst, &slf.get().resource) {
             (Some(dst), _) => dst.clone(),
@@ -250,7 +259,7 @@ impl Buffer {
         };
         let stream = stream::argument(stream)?;
         let to = argument(&target, "dst")?;
-        let copied = copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream);
+        let copied = copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream, options);
         let kept = copied.and_then(|()| keep::buffer(&stream, slf)).and_then(|()| keep::buffer(&stream, to));
         match kept {
             Ok(()) => Ok(target),
@@ -265,6 +274,15 @@ impl Buffer {
     }
 
     /// Copies all of another buffer of the same size into this one, in the stream's order (``cuMemcpyAsync``).
+    ///
+    /// Parameters
+    /// ----------
+    /// src : Buffer
+    ///     The source.
+    /// stream : Stream
+    ///     The stream.
+    /// options : CopyOptions, optional
+    ///     As for ``copy_to()``, which says what is raised.
     #[pyo3(signature = (src, *, stream, options=None))]
     fn copy_from(
         slf: &Bound<'_, Buffer>,
@@ -273,9 +291,8 @@ impl Buffer {
         stream: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        no_copy_options(options)?;
         let (from, stream) = (argument(src, "src")?, stream::argument(stream)?);
-        copy::copy(py, slf.get().enter()?.buffer(), from.get().enter()?.buffer(), &stream)?;
+        copy::copy(py, slf.get().enter()?.buffer(), from.get().enter()?.buffer(), &stream, options)?;
         keep::buffer(&stream, slf)?;
         keep::buffer(&stream, from)
     }
@@ -294,7 +311,9 @@ impl Buffer {
     /// OverflowError
     ///     If a number is not from 0 to 255.
     /// ValueError
-    ///     If the pattern has another length, or the size is no multiple of it.
+    ///     If the pattern is not in one piece or has another length, or the size is no multiple of it.
+    /// TypeError
+    ///     If it is no int, and has no bytes.
     #[pyo3(signature = (value, *, stream))]
     fn fill(
         slf: &Bound<'_, Buffer>,
@@ -511,16 +530,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     FILL.replace_method(&class, "fill")
 }
 
-fn no_copy_options(options: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    match options {
-        None => Ok(()),
-        Some(_options) => {
-            Err(PyNotImplementedError::new_err("CopyOptions is not available in this version of cuirass"))
-        }
-    }
-}
-
-fn argument<'a, 'py>(object: &'a Bound<'py, PyAny>, name: &str) -> PyResult<&'a Bound<'py, Buffer>> {
+pub(super) fn argument<'a, 'py>(object: &'a Bound<'py, PyAny>, name: &str) -> PyResult<&'a Bound<'py, Buffer>> {
     match object.cast::<Buffer>() {
         Ok(buffer) => Ok(buffer),
         Err(_other) => {

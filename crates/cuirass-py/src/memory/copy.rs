@@ -2,14 +2,23 @@
 #![allow(unsafe_code)]
 
 use crate::error::run;
+use crate::memory::location;
 use crate::view::with_bytes;
+use cuirass::CaptureStatus;
+use cuirass::memory::{CopyOptions, MemcpyOverlapMode, MemcpySrcAccessOrder};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
 /// Copies all of one buffer into another of the same size.
 #[inline]
-pub fn copy(py: Python<'_>, to: &cuirass::Buffer, from: &cuirass::Buffer, stream: &cuirass::Stream) -> PyResult<()> {
+pub fn copy(
+    py: Python<'_>,
+    to: &cuirass::Buffer,
+    from: &cuirass::Buffer,
+    stream: &cuirass::Stream,
+    options: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
     if to.len() != from.len() {
         let message = format!(
             "both buffers must have the same size: the source has {} bytes, the target {}",
@@ -18,9 +27,53 @@ pub fn copy(py: Python<'_>, to: &cuirass::Buffer, from: &cuirass::Buffer, stream
         );
         return Err(PyValueError::new_err(message));
     }
+    if let Some(options) = options {
+        let options = copy_options(options)?;
+        refuse_stream(py, stream, "copies with options")?;
+        // SAFETY: [stream-ordered-copy] as below.
+        return run(py, || unsafe { to.copy_from_with_unordered(from, &options, stream) });
+    }
     // SAFETY: [stream-ordered-copy] both buffers are held until it is submitted; whoever releases one of them on
     // another stream orders the two, as the documentation of `close()` says.
     run(py, || unsafe { to.copy_from_unordered(from, stream) })
+}
+
+/// Refuses the streams that the driver makes no batches on, before trying would invalidate a capture.
+#[cold]
+pub fn refuse_stream(py: Python<'_>, stream: &cuirass::Stream, what: &str) -> PyResult<()> {
+    if stream.as_raw() == cuirass::Stream::legacy_default().as_raw() || stream.as_raw().is_null() {
+        let message = format!(
+            "the driver makes no {what} on the legacy default stream: use another one, PER_THREAD_DEFAULT_STREAM among them"
+        );
+        return Err(PyTypeError::new_err(message));
+    }
+    if run(py, || stream.capture_status())? == CaptureStatus::None {
+        return Ok(());
+    }
+    Err(PyTypeError::new_err(format!("the stream is being captured, and a graph cannot have {what}: copy without")))
+}
+
+/// What an argument `options` says of a copy.
+pub fn copy_options(options: &Bound<'_, PyAny>) -> PyResult<CopyOptions> {
+    let wanted = options.py().import("cuirass.utils")?.getattr("CopyOptions")?;
+    if !options.is_instance(&wanted)? {
+        let kind = options.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("options must be CopyOptions, not {kind}")));
+    }
+    let word = |name: &str| -> PyResult<String> { options.getattr(name)?.extract() };
+    Ok(CopyOptions {
+        src_access_order: match word("src_access_order")?.as_str() {
+            "during_api_call" => MemcpySrcAccessOrder::DuringApiCall,
+            "any" => MemcpySrcAccessOrder::Any,
+            _stream => MemcpySrcAccessOrder::Stream,
+        },
+        src_location_hint: location::optional(&options.getattr("src_location_hint")?, "src_location_hint")?,
+        dst_location_hint: location::optional(&options.getattr("dst_location_hint")?, "dst_location_hint")?,
+        overlap_mode: match word("overlap_mode")?.as_str() {
+            "prefer_overlap_with_compute" => MemcpyOverlapMode::PreferOverlapWithCompute,
+            _default => MemcpyOverlapMode::Default,
+        },
+    })
 }
 
 /// Fills a buffer with a pattern of 1, 2 or 4 bytes.
@@ -57,7 +110,13 @@ fn pattern(value: &Bound<'_, PyAny>) -> PyResult<([u8; 4], usize)> {
     });
     pattern.unwrap_or_else(|error| {
         let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-        let wrong = PyTypeError::new_err(format!("value must be an int or have bytes in one piece, not {kind}"));
+        let message = format!("value must be an int or have bytes in one piece, not {kind}");
+        // What has bytes, but not in one piece, answers another error.
+        let wrong = if error.is_instance_of::<PyTypeError>(value.py()) {
+            PyTypeError::new_err(message)
+        } else {
+            PyValueError::new_err(message)
+        };
         wrong.set_cause(value.py(), Some(error));
         Err(wrong)
     })

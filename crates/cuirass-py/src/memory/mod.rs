@@ -1,9 +1,12 @@
 //! Memory: buffers, where they come from, and copies.
 
+pub mod batch;
 pub mod buffer;
 pub mod copy;
 pub mod graph;
 pub mod ipc;
+pub mod location;
+pub mod managed;
 pub mod pinned;
 pub mod pool;
 pub mod pool_attributes;

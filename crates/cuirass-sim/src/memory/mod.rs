@@ -133,6 +133,8 @@ pub struct Memory {
     pub virtuals: r#virtual::Virtual,
     /// Pools.
     pub pools: pool::Pools,
+    /// What was said of managed memory.
+    pub advice: managed::Advice,
     /// Which contexts have been given access to which devices.
     pub peers: BTreeMap<(Handle, usize), Handle>,
     /// The most that graphs' memory has been on each device: in use, and held.
@@ -155,6 +157,7 @@ impl Memory {
             next: 1,
             virtuals: r#virtual::Virtual::new(),
             pools: pool::Pools::new(config.devices),
+            advice: managed::Advice::default(),
             peers: BTreeMap::new(),
             graph_marks: vec![[0; 2]; config.devices],
             imports: ipc::Imports::new(),
@@ -244,6 +247,7 @@ impl Memory {
         if order::on() {
             order::freed(allocation.id);
         }
+        self.advice.forget(allocation.id);
         if let Some(kind) = kind(allocation.origin) {
             self.counts[kind] -= 1;
         }

@@ -25,6 +25,7 @@ mod launch;
 mod memory;
 mod memory_copy;
 mod memory_ipc;
+mod memory_managed;
 mod memory_pool;
 mod memory_virtual;
 mod module;
@@ -53,6 +54,7 @@ const FAMILIES: &[Family] = &[
     ("memory", memory::operations),
     ("memory/copy", memory_copy::operations),
     ("memory/ipc", memory_ipc::operations),
+    ("memory/managed", memory_managed::operations),
     ("memory/pool", memory_pool::operations),
     ("memory/virtual", memory_virtual::operations),
     ("module", module::operations),

@@ -1,10 +1,16 @@
 //! Copies and fills.
 
 use crate::objects::{buffer, operation, stream, taken};
-use cuirass::memory::{Buffer, PinnedMemory, Transfer};
+use cuirass::memory::{
+    BatchedCopy, Buffer, CopyExtent, CopyOptions, Location, MemcpyOverlapMode, MemcpySrcAccessOrder, PinnedMemory,
+    Pitched, Transfer, copy_batch, copy_batch_unordered,
+};
 use cuirass::{Result, Stream};
 use cuirass_testkit::operation::Operation;
 use std::sync::Arc;
+
+/// The version that introduced batches of copies.
+const BATCHES: u32 = 12080;
 
 fn one() -> Result<(Buffer, Stream)> {
     let stream = stream()?;
@@ -59,7 +65,62 @@ pub fn operations() -> Vec<Operation> {
         operations.push(operation!("Buffer::fill_unordered", one, fill).case(case));
     }
     operations.extend(transfers());
+    operations.extend(with_options());
+    operations.extend(rows());
     operations
+}
+
+fn with_options() -> Vec<Operation> {
+    const OPTIONS: CopyOptions = CopyOptions {
+        src_access_order: MemcpySrcAccessOrder::Stream,
+        src_location_hint: Some(Location::Host),
+        dst_location_hint: None,
+        overlap_mode: MemcpyOverlapMode::PreferOverlapWithCompute,
+    };
+    fn pair<'a>(to: &'a Buffer, from: &'a Buffer) -> BatchedCopy<'a> {
+        BatchedCopy { to, from, options: OPTIONS }
+    }
+    vec![
+        operation!("Buffer::copy_from_with", two, |(to, from, stream)| {
+            to.copy_from_with(from, &CopyOptions::default(), stream)
+        })
+        .case("a plain copy"),
+        operation!("Buffer::copy_from_with", two, |(to, from, stream)| to.copy_from_with(from, &OPTIONS, stream))
+            .needs(BATCHES),
+        operation!("Buffer::copy_from_with_unordered", two, |(to, from, stream)| {
+            // SAFETY: [test] the same stream orders everything.
+            unsafe { to.copy_from_with_unordered(from, &OPTIONS, stream) }
+        })
+        .needs(BATCHES),
+        operation!("copy_batch", two, |(to, from, stream)| copy_batch(&[pair(to, from)], stream)).needs(BATCHES),
+        operation!("copy_batch_unordered", two, |(to, from, stream)| {
+            // SAFETY: [test] the same stream orders everything.
+            unsafe { copy_batch_unordered(&[pair(to, from)], stream) }
+        })
+        .needs(BATCHES),
+    ]
+}
+
+fn rows() -> Vec<Operation> {
+    const FLAT: CopyExtent = CopyExtent { width: 4, height: 3, depth: 1 };
+    const DEEP: CopyExtent = CopyExtent { width: 4, height: 3, depth: 2 };
+    let pitched = Pitched { offset: 4, pitch: 8, rows: 0 };
+    vec![
+        operation!("Buffer::copy_pitched_from", two, move |(to, from, stream)| {
+            to.copy_pitched_from(pitched, from, Pitched::default(), FLAT, stream)
+        }),
+        operation!("Buffer::copy_pitched_from_unordered", two, move |(to, from, stream)| {
+            // SAFETY: [test] the same stream orders everything.
+            unsafe { to.copy_pitched_from_unordered(pitched, from, Pitched::default(), DEEP, stream) }
+        }),
+        operation!("Buffer::copy_pitched_from_slice", one, move |(buffer, stream)| {
+            buffer.copy_pitched_from_slice(pitched, &[7_u32; 6], Pitched::default(), DEEP, stream)
+        }),
+        operation!("Buffer::copy_pitched_to_slice", one, move |(buffer, stream)| {
+            let mut values = [0_u32; 6];
+            buffer.copy_pitched_to_slice(pitched, &mut values, Pitched::default(), DEEP, stream)
+        }),
+    ]
 }
 
 fn transfers() -> Vec<Operation> {

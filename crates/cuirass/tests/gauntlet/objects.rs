@@ -1,7 +1,8 @@
 //! What operations need, and how to see that it still works.
 
 use cuirass::memory::{
-    Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, MemoryPool, PinnedMemory, PinnedMemoryResource, Transfer,
+    Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, ManagedMemoryResource, MemoryPool, PinnedMemory,
+    PinnedMemoryResource, Transfer,
 };
 use cuirass::{
     Context, Device, Error, Event, EventOptions, Kernel, ObjectCode, Program, ProgramOptions, Result, Stream,
@@ -158,6 +159,12 @@ impl Works for MemoryPool {
 }
 
 impl Works for DeviceMemoryResource {
+    fn works(&self) -> Result<()> {
+        MemoryPool::works(self)
+    }
+}
+
+impl Works for ManagedMemoryResource {
     fn works(&self) -> Result<()> {
         MemoryPool::works(self)
     }

@@ -60,6 +60,13 @@ impl Copy {
         order::moved(job, order::COPY, touched);
     }
 
+    /// Reads the bytes of the source now; false if they are not there.
+    pub(super) fn stage(&mut self) -> bool {
+        let bytes = self.layout.bytes();
+        self.staged = self.from.host(bytes).ok().map(|from| host::read(from, bytes as usize));
+        self.staged.is_some()
+    }
+
     fn in_a_row(&self) -> bool {
         self.layout.height == 1 && self.layout.depth == 1
     }

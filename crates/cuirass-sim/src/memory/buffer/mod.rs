@@ -1,12 +1,14 @@
 //! Plain device memory, copies, fills, and what a pointer is. The calls are in the files beside this one.
 
 mod alloc;
+mod batch;
 mod copy;
 mod fill;
 mod pointer;
 mod shaped;
 
 pub use alloc::*;
+pub use batch::*;
 pub use copy::*;
 pub use fill::*;
 pub use pointer::*;

@@ -6,6 +6,7 @@ use crate::c::In;
 use crate::report;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_VALUE, NOT_SUPPORTED};
+use crate::stream::At;
 use crate::thread;
 use cuirass_sys::cuda::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUdevice_attribute, CUmemorytype, CUstream};
 
@@ -172,19 +173,19 @@ fn copy_2d(state: &State, what: &CUDA_MEMCPY2D) -> Answer<Option<Copy>> {
     described(state, &to, &from, size).map(Some)
 }
 
-fn submit(raw: CUstream, returns: Returns, make: impl FnOnce(&State) -> Answer<Option<Copy>>) -> Answer {
+fn submit(raw: CUstream, returns: Returns, make: impl FnOnce(&State, &At) -> Answer<Option<Copy>>) -> Answer {
     let mut state = state::lock()?;
     let at = state.stream(raw)?;
     state.not_lost(at.context)?;
-    match make(&state)? {
+    match make(&state, &at)? {
         Some(task) => send(&mut state, &at, task, returns),
         None => Ok(()),
     }
 }
 
 /// Rows farther apart than the device can address are refused, except by the unaligned variant.
-fn pitches(state: &State, pitches: [usize; 2]) -> Answer {
-    let device = state.context(state.here()?)?.device;
+fn pitches(state: &State, at: &At, pitches: [usize; 2]) -> Answer {
+    let device = state.context(at.context)?.device;
     let most = state.device(device as i32)?.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     if pitches.iter().any(|pitch| *pitch > most) { Err(INVALID_VALUE) } else { Ok(()) }
@@ -194,33 +195,33 @@ const LEGACY: CUstream = std::ptr::null_mut();
 
 pub fn cuMemcpy2D_v2(what: In<CUDA_MEMCPY2D>) -> Answer {
     let what = what.read()?;
-    submit(LEGACY, Returns::Done, |state| {
-        pitches(state, [what.dstPitch, what.srcPitch])?;
+    submit(LEGACY, Returns::Done, |state, at| {
+        pitches(state, at, [what.dstPitch, what.srcPitch])?;
         copy_2d(state, &what)
     })
 }
 
 pub fn cuMemcpy2DUnaligned_v2(what: In<CUDA_MEMCPY2D>) -> Answer {
     let what = what.read()?;
-    submit(LEGACY, Returns::Done, |state| copy_2d(state, &what))
+    submit(LEGACY, Returns::Done, |state, _| copy_2d(state, &what))
 }
 
 pub fn cuMemcpy2DAsync_v2(what: In<CUDA_MEMCPY2D>, stream: CUstream) -> Answer {
     let what = what.read()?;
-    submit(stream, Returns::Early, |state| {
-        pitches(state, [what.dstPitch, what.srcPitch])?;
+    submit(stream, Returns::Early, |state, at| {
+        pitches(state, at, [what.dstPitch, what.srcPitch])?;
         copy_2d(state, &what)
     })
 }
 
 pub fn cuMemcpy3D_v2(what: In<CUDA_MEMCPY3D>) -> Answer {
     let what = what.read()?;
-    submit(LEGACY, Returns::Done, |state| copy_3d(state, &what))
+    submit(LEGACY, Returns::Done, |state, _| copy_3d(state, &what))
 }
 
 pub fn cuMemcpy3DAsync_v2(what: In<CUDA_MEMCPY3D>, stream: CUstream) -> Answer {
     let what = what.read()?;
-    submit(stream, Returns::Early, |state| copy_3d(state, &what))
+    submit(stream, Returns::Early, |state, _| copy_3d(state, &what))
 }
 
 /// `cuMemcpy3DPeer` and `cuMemcpy3DPeerAsync`.
@@ -252,5 +253,5 @@ pub(in super::super) fn peer_3d(raw: CUstream, what: &CUDA_MEMCPY3D_PEER, wait: 
         Height: what.Height,
         Depth: what.Depth,
     };
-    submit(raw, if wait { Returns::Done } else { Returns::Early }, |state| copy_3d(state, &plain))
+    submit(raw, if wait { Returns::Done } else { Returns::Early }, |state, _| copy_3d(state, &plain))
 }

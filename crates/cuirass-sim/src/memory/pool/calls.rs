@@ -1,6 +1,7 @@
 //! The calls on pools themselves.
 
 use super::super::ipc::{FILE, PoolFile};
+use super::super::managed;
 use super::{Backing, LIVE, Origin, Owner, PoolKey, Shape, trim, trim_one};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::Handle;
@@ -78,12 +79,14 @@ pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> An
     let mut state = state::lock()?;
     state.potentially_unsafe()?;
     let shape = shape(&state, &props)?;
+    let preferred = managed::preferred(&state, &props)?;
     let backing = if shape.handle_types & FILE.0 != 0 {
         Backing::File(Box::new(PoolFile::create(&shape).ok_or(OUT_OF_MEMORY)?))
     } else {
         Backing::Own
     };
     let key = state.memory.pools.add(shape, backing, false)?;
+    state.memory.advice.pool_made(key, preferred);
     pool.write(state.memory.pools.get(key).ok_or(INVALID_VALUE)?.handle.raw())
 }
 

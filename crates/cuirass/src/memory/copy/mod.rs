@@ -2,8 +2,15 @@
 //!
 //! Three ways, by what is known of the other side: copies with borrowed host slices finish before they return; copies
 //! with page-locked memory are asynchronous and hold it until they are done; copies and fills between buffers are
-//! safe on the stream that orders the release of each, and `unsafe` on others.
+//! safe on the stream that orders the release of each, and `unsafe` on others. Copies with options and in batches are in
+//! `batch`, copies of rows in `pitched`.
 #![allow(unsafe_code)]
+
+mod batch;
+mod pitched;
+
+pub use batch::{BatchedCopy, CopyOptions, MemcpyOverlapMode, MemcpySrcAccessOrder, copy_batch, copy_batch_unordered};
+pub use pitched::{CopyExtent, Pitched};
 
 use crate::event::{Event, EventOptions};
 use crate::graph::recording;
@@ -163,7 +170,7 @@ impl Buffer {
     }
 
     #[inline]
-    fn check_ordered(&self, stream: &Stream) -> Outcome<()> {
+    pub(crate) fn check_ordered(&self, stream: &Stream) -> Outcome<()> {
         let own = self.release_handle();
         if own == 0 || own == stream.as_raw().addr() {
             return Ok(());

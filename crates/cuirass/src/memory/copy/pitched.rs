@@ -1,0 +1,242 @@
+//! Copies of rows and of slices of rows.
+
+use super::{Buffer, passed, refuse_in_capture};
+use crate::graph::recording;
+use crate::stream::Stream;
+use crate::{Outcome, Result};
+use bytemuck::Pod;
+use cuirass_call::memory::buffer as call;
+use cuirass_call::sys::cuda::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUmemorytype};
+use cuirass_fault::{Failure, Misuse};
+
+/// How much is copied: rows of bytes, and slices of rows. 2-D copies have a depth of 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CopyExtent {
+    /// Bytes in a row.
+    pub width: usize,
+    /// Rows in a slice.
+    pub height: usize,
+    /// Slices.
+    pub depth: usize,
+}
+
+impl CopyExtent {
+    fn is_empty(self) -> bool {
+        self.width == 0 || self.height == 0 || self.depth == 0
+    }
+}
+
+/// How the rows of one side of a copy lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pitched {
+    /// The first byte.
+    pub offset: usize,
+    /// Bytes from row to row; 0 for rows without gaps.
+    pub pitch: usize,
+    /// Rows from slice to slice; 0 for slices without gaps.
+    pub rows: usize,
+}
+
+impl Pitched {
+    /// As it is with pitch and rows filled in, where it fits into so many bytes.
+    fn within(self, bytes: usize, extent: CopyExtent, what: &str) -> Outcome<Pitched> {
+        let pitch = if self.pitch == 0 { extent.width } else { self.pitch };
+        let rows = if self.rows == 0 { extent.height } else { self.rows };
+        if extent.height.max(extent.depth) > 1 && pitch < extent.width {
+            return Err(Failure::misuse(
+                Misuse::Value,
+                format!("rows of {what} would overlap: they have {} bytes and begin every {pitch}", extent.width),
+            ));
+        }
+        if extent.depth > 1 && rows < extent.height {
+            return Err(Failure::misuse(
+                Misuse::Value,
+                format!("slices of {what} would overlap: they have {} rows and begin every {rows}", extent.height),
+            ));
+        }
+        let end = (|| {
+            if extent.is_empty() {
+                return Some(self.offset);
+            }
+            let slices = pitch.checked_mul(rows)?.checked_mul(extent.depth - 1)?;
+            let last = pitch.checked_mul(extent.height - 1)?.checked_add(extent.width)?;
+            self.offset.checked_add(slices)?.checked_add(last)
+        })();
+        match end {
+            Some(end) if end <= bytes => Ok(Pitched { pitch, rows, ..self }),
+            end => {
+                let end = end.map_or_else(|| "a byte past the address space".to_owned(), |end| format!("byte {end}"));
+                Err(Failure::misuse(Misuse::Value, format!("{what} has {bytes} bytes, the copy would end at {end}")))
+            }
+        }
+    }
+}
+
+/// One side of a copy, checked.
+struct Side {
+    kind: CUmemorytype,
+    address: u64,
+    lies: Pitched,
+}
+
+impl Side {
+    fn of_buffer(buffer: &Buffer, lies: Pitched, extent: CopyExtent, what: &str) -> Outcome<Side> {
+        let lies = lies.within(buffer.len(), extent, what)?;
+        Ok(Side { kind: CUmemorytype::CU_MEMORYTYPE_UNIFIED, address: buffer.as_raw(), lies })
+    }
+
+    fn of_slice(address: usize, bytes: usize, lies: Pitched, extent: CopyExtent) -> Outcome<Side> {
+        let lies = lies.within(bytes, extent, "the slice")?;
+        Ok(Side { kind: CUmemorytype::CU_MEMORYTYPE_HOST, address: address as u64, lies })
+    }
+
+    fn start(&self) -> u64 {
+        self.address + self.lies.offset as u64
+    }
+
+    fn host(&self) -> *mut std::ffi::c_void {
+        if self.kind == CUmemorytype::CU_MEMORYTYPE_HOST {
+            std::ptr::with_exposed_provenance_mut(usize::try_from(self.start()).unwrap_or(0))
+        } else {
+            std::ptr::null_mut()
+        }
+    }
+
+    fn device(&self) -> u64 {
+        if self.kind == CUmemorytype::CU_MEMORYTYPE_HOST { 0 } else { self.start() }
+    }
+}
+
+/// # Safety
+/// As [`Buffer::copy_pitched_from_unordered`], of both sides, which were checked.
+unsafe fn submit(to: &Side, from: &Side, extent: CopyExtent, stream: &Stream) -> Outcome<()> {
+    if extent.is_empty() {
+        return Ok(());
+    }
+    if extent.depth == 1 {
+        let copy = CUDA_MEMCPY2D {
+            srcMemoryType: from.kind,
+            srcHost: from.host(),
+            srcDevice: from.device(),
+            srcPitch: from.lies.pitch,
+            dstMemoryType: to.kind,
+            dstHost: to.host(),
+            dstDevice: to.device(),
+            dstPitch: to.lies.pitch,
+            WidthInBytes: extent.width,
+            Height: extent.height,
+            ..CUDA_MEMCPY2D::default()
+        };
+        // SAFETY: [stream-ordered-copy] the caller's promise; the rows lie in both sides.
+        return unsafe { call::memcpy_2d_async(&copy, stream.as_raw()) };
+    }
+    let copy = CUDA_MEMCPY3D {
+        srcMemoryType: from.kind,
+        srcHost: from.host(),
+        srcDevice: from.device(),
+        srcPitch: from.lies.pitch,
+        srcHeight: from.lies.rows,
+        dstMemoryType: to.kind,
+        dstHost: to.host(),
+        dstDevice: to.device(),
+        dstPitch: to.lies.pitch,
+        dstHeight: to.lies.rows,
+        WidthInBytes: extent.width,
+        Height: extent.height,
+        Depth: extent.depth,
+        ..CUDA_MEMCPY3D::default()
+    };
+    // SAFETY: [stream-ordered-copy] the caller's promise; the slices lie in both sides.
+    unsafe { call::memcpy_3d_async(&copy, stream.as_raw()) }
+}
+
+impl Buffer {
+    /// Copies rows of another buffer, in stream order (`cuMemcpy2DAsync`, or `cuMemcpy3DAsync` for several slices). The
+    /// stream must be the one that orders the release of both.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for rows that lie outside of a buffer or overlap one another,
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for another stream; what the driver answers.
+    pub fn copy_pitched_from(
+        &self,
+        to: Pitched,
+        source: &Buffer,
+        from: Pitched,
+        extent: CopyExtent,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check_ordered(stream)?;
+        source.check_ordered(stream)?;
+        // SAFETY: [stream-ordered-copy] both releases come after the copy on this stream.
+        unsafe { self.copy_pitched_from_unordered(to, source, from, extent, stream) }
+    }
+
+    /// As [`copy_pitched_from`](Buffer::copy_pitched_from), on any stream.
+    ///
+    /// # Errors
+    /// As there, but for the other stream.
+    ///
+    /// # Safety
+    /// Neither buffer is released before the stream has passed the copy, and nothing unordered with it touches them.
+    pub unsafe fn copy_pitched_from_unordered(
+        &self,
+        to: Pitched,
+        source: &Buffer,
+        from: Pitched,
+        extent: CopyExtent,
+        stream: &Stream,
+    ) -> Result<()> {
+        let to = Side::of_buffer(self, to, extent, "the target")?;
+        let from = Side::of_buffer(source, from, extent, "the source")?;
+        // SAFETY: [stream-ordered-copy] the caller's promise; both sides were checked.
+        let copied = unsafe { submit(&to, &from, extent, stream) };
+        // Whatever the answer: the node may be there even where the call returns an error.
+        if recording::any() {
+            self.attach(stream);
+            source.attach(stream);
+        }
+        Ok(copied?)
+    }
+
+    /// Copies rows of a slice. It is done when this returns. Offsets and pitches are in bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for rows that lie outside of the buffer or of the slice, or overlap
+    /// one another, [`ErrorKind::State`](crate::ErrorKind::State) while a graph builder captures the stream; what the
+    /// driver answers.
+    pub fn copy_pitched_from_slice<T: Pod>(
+        &self,
+        to: Pitched,
+        values: &[T],
+        from: Pitched,
+        extent: CopyExtent,
+        stream: &Stream,
+    ) -> Result<()> {
+        let to = Side::of_buffer(self, to, extent, "the buffer")?;
+        let from = Side::of_slice(values.as_ptr().expose_provenance(), size_of_val(values), from, extent)?;
+        refuse_in_capture(stream, "a slice")?;
+        // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for.
+        let copied = unsafe { submit(&to, &from, extent, stream) };
+        passed(copied, stream)
+    }
+
+    /// Copies rows into a slice. It is done when this returns. Offsets and pitches are in bytes.
+    ///
+    /// # Errors
+    /// As [`copy_pitched_from_slice`](Buffer::copy_pitched_from_slice).
+    pub fn copy_pitched_to_slice<T: Pod>(
+        &self,
+        from: Pitched,
+        values: &mut [T],
+        to: Pitched,
+        extent: CopyExtent,
+        stream: &Stream,
+    ) -> Result<()> {
+        let from = Side::of_buffer(self, from, extent, "the buffer")?;
+        let to = Side::of_slice(values.as_mut_ptr().expose_provenance(), size_of_val(values), to, extent)?;
+        refuse_in_capture(stream, "a slice")?;
+        // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for; `T` is plain.
+        let copied = unsafe { submit(&to, &from, extent, stream) };
+        passed(copied, stream)
+    }
+}
