@@ -4,6 +4,7 @@ A kind is a function: it is given a place with what all need, and returns what m
 Where there is nothing to close it returns the first alone.
 """
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,3 +120,21 @@ def fails(use, error=CUDAError):
     except error as raised:
         return raised
     raise AssertionError("it did not fail")
+
+
+def in_thread(work):
+    """Runs it in a thread of its own, and raises what it raises."""
+    raised = []
+
+    def run():
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+    return thread

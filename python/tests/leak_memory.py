@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import threading
 import uuid
 
 import cuirass
@@ -22,7 +21,7 @@ from cuirass import (
     VirtualMemoryResource,
 )
 
-from .leak_kinds import Foreign, each_closed, fails, kind
+from .leak_kinds import Foreign, each_closed, fails, in_thread, kind
 
 # Streams, events, contexts, devices
 
@@ -121,13 +120,7 @@ def threads(at):
         cuirass.PER_THREAD_DEFAULT_STREAM.record().close()
         fails(lambda: at.device.allocate(1 << 50, stream=at.stream))
 
-    def make():
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        return thread
-
-    return make
+    return lambda: in_thread(work)
 
 
 # Memory

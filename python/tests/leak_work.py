@@ -7,11 +7,13 @@ import pickle
 import numpy as np
 
 from cuirass import (
+    PER_THREAD_DEFAULT_STREAM,
     Buffer,
     LaunchConfig,
     ObjectCode,
     Program,
     ProgramOptions,
+    Stream,
     VirtualMemoryResource,
     launch,
     testing,
@@ -21,7 +23,7 @@ from cuirass.graph import GraphBuilder
 from cuirass.utils import StridedMemoryView, args_viewable_as_strided_memory
 
 from .conftest import driver_version
-from .leak_kinds import NOWHERE, ONE, Foreign, each_closed, fails, kind
+from .leak_kinds import NOWHERE, ONE, Foreign, each_closed, fails, in_thread, kind
 from .producers import CPU, Interface, Producer, delete, take
 
 # Views
@@ -287,6 +289,38 @@ def graphs(at):
     return make, each_closed
 
 
+@kind("graph launched on new streams", fewer=5)
+def launched_on_streams(at):
+    builder = at.capture()
+    at.buffer.fill(1, stream=builder)
+    graph = builder.end_building().complete()
+    builder.close()
+
+    def make():
+        stream = at.device.create_stream()
+        graph.launch(stream)
+        graph.launch(Foreign(stream))
+        stream.sync()
+        return stream
+
+    return make, Stream.close
+
+
+@kind("graph launched by new threads", fewer=10)
+def launched_by_threads(at):
+    builder = at.capture()
+    at.buffer.fill(1, stream=builder)
+    graph = builder.end_building().complete()
+    builder.close()
+
+    def work():
+        at.device.set_current()
+        graph.launch(PER_THREAD_DEFAULT_STREAM)
+        PER_THREAD_DEFAULT_STREAM.sync()
+
+    return lambda: in_thread(work)
+
+
 @kind("graph updated", fewer=20)
 def updated(at):
     add = at.code.get_kernel("add")
@@ -373,8 +407,6 @@ def callbacks(at):
         fails(lambda: builder.callback(3), TypeError)
         graph = builder.end_building().complete()
         graph.launch(at.stream)
-        # A cycle through the graph.
-        seen.append(graph)
         return builder, graph
 
     return make, each_closed

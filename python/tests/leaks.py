@@ -272,9 +272,9 @@ class Measure:
         driver = {name: more for name in names if (more := after.get(name, 0) - before.get(name, 0)) > 0}
         counts = {name: self.counter.grown(name) for name in COUNTS}
         leaks = [name for name, (each, least) in BOUNDS.items() if counts[name] > max(each * part, least)]
-        leaks += [
-            f"total {name}" for name, least in TOTALS.items() if self.counter.total(name) > 8 * part * PARTS + least
-        ]
+        for name, least in TOTALS.items():
+            if self.counter.total(name) > 8 * part * PARTS + least:
+                leaks.append(f"{name} in all")
         if driver:
             leaks.append("driver")
         strange = 0 if kind.reports else reports.made - told
