@@ -40,6 +40,8 @@ class Kind:
     reports: bool = False
     # Whether its cycles do what is wrong in the simulator's eyes.
     wrong: bool = False
+    # Bytes of heap that a library below loses in a cycle by itself.
+    theirs: int = 0
     # The driver that it needs, and how many devices.
     needs: tuple = (12, 0)
     devices: int = 1

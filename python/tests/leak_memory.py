@@ -75,7 +75,7 @@ def recorded_events(at):
     return make, each_closed
 
 
-@kind("context", fewer=200)
+@kind("context", fewer=1000)
 def contexts(at):
     def make():
         made = at.device.create_context()

@@ -150,7 +150,8 @@ def layouts(at):
 # Programs, code, launches
 
 
-@kind("program", fewer=1000)
+# NVRTC itself keeps 4112 bytes in every 36 compilations (13.0, called by ctypes).
+@kind("program", fewer=1000, theirs=230)
 def programs(at):
     def make():
         program = Program("template <class T> __global__ void k(T* x) { *x = 1; }", "c++", ProgramOptions(arch="sm_90"))
@@ -248,6 +249,8 @@ def launches(at):
         for name, argument in cases:
             launch(at.stream, ONE, kernels[name], out, argument())
         launch(Foreign(at.stream), ONE, kernels["add"], int(out.handle), 1, 1)
+        # However many launches wait, the simulator has room for: that is not what is measured.
+        at.stream.sync()
         return out
 
     return make, Buffer.close

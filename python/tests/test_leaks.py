@@ -4,6 +4,7 @@ import ctypes
 import gc
 import mmap
 import os
+import sys
 import threading
 
 import pytest
@@ -12,7 +13,7 @@ import cuirass
 
 from .conftest import needs_sim
 from .leak_kinds import KINDS, Kind
-from .leaks import Measure
+from .leaks import Measure, driver_library
 
 CYCLES = 1440
 
@@ -73,3 +74,42 @@ def test_what_leaks_is_found(measure, name, leak, mend, cycles):
             mend(thing)
     lost.clear()
     assert name in row.leaks, row
+
+
+def test_a_buffer_costs_at_most_200_bytes(measure):
+    """The object and what cuirass has on the heap for it; what the driver has there is measured by its own calls."""
+    count, heap, stream = 20_000, measure.counter.heap, measure.at.stream
+    if heap is None:
+        pytest.skip("this C library does not tell what malloc has given out")
+    driver, handle = driver_library(), ctypes.c_void_p(stream.__cuda_stream__()[1])
+    addresses, buffers = (ctypes.c_uint64 * count)(), [None] * count
+
+    def theirs():
+        begin = heap()
+        for number in range(count):
+            place = ctypes.byref(addresses, 8 * number)
+            assert driver.cuMemAllocAsync(place, ctypes.c_size_t(256), handle) == 0
+        end = heap()
+        for address in addresses:
+            assert driver.cuMemFreeAsync(ctypes.c_uint64(address), handle) == 0
+        stream.sync()
+        return end - begin
+
+    def ours():
+        begin = heap()
+        for number in range(count):
+            buffers[number] = measure.at.pool.allocate(256, stream=stream)
+        end = heap()
+        size = sys.getsizeof(buffers[0])
+        for number in range(count):
+            buffers[number] = None
+        stream.sync()
+        return end - begin, size
+
+    # The first of each make room, which stays.
+    theirs(), ours()
+    driver_bytes = theirs()
+    heap_bytes, size = ours()
+    # Python's allocator gives out 16 bytes at a time.
+    each = -(-size // 16) * 16 + max(0, heap_bytes - driver_bytes) / count
+    assert each <= 200, (size, heap_bytes, driver_bytes)

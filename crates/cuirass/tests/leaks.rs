@@ -66,8 +66,16 @@ impl Place {
     }
 }
 
-/// Runs cycles of each of the ways in turn, and compares what is held before and after.
+/// What cycles leave: bytes, and what the driver has before and after.
+type Left = (isize, Option<String>, Option<String>);
+
+#[track_caller]
 fn leaves_nothing(fewer: usize, ways: &[&dyn Fn(&Place)]) {
+    assert_eq!(left_by(fewer, ways), None);
+}
+
+/// Runs cycles of each of the ways in turn, and compares what is held before and after.
+fn left_by(fewer: usize, ways: &[&dyn Fn(&Place)]) -> Option<Left> {
     let alone = testkit::alone();
     let cycles = if std::env::var_os("CUIRASS_SOAK").is_some() { 100_000 } else { 500 };
     let place = Place::new();
@@ -80,12 +88,21 @@ fn leaves_nothing(fewer: usize, ways: &[&dyn Fn(&Place)]) {
     let turn = |cycles: usize| (0..cycles).for_each(|cycle| ways[cycle % ways.len()](&place));
     // What is made once, and tables that grow with what is under way.
     turn(64.max(ways.len() * 2));
-    let before = settled();
-    turn((cycles / fewer).max(ways.len() * 8));
-    let after = settled();
-    assert_eq!(after.1, before.1);
-    // The text of the census, and its allocations, are the same size then; 1 KiB is not one byte in two of 500 cycles.
-    assert!(after.0 - before.0 < 1024, "{} bytes", after.0 - before.0);
+    // What grew is measured again: a leak is there each time, and what other threads of the test program allocate is
+    // not, nor are tables that grow with what is under way.
+    let mut left = None;
+    for _attempt in 0..4 {
+        let before = settled();
+        turn((cycles / fewer).max(ways.len() * 8));
+        let after = settled();
+        let grown = after.0 - before.0;
+        // Not one byte in two of 500 cycles.
+        if grown < 1024 && after.1 == before.1 {
+            return None;
+        }
+        left = Some((grown, before.1, after.1));
+    }
+    left
 }
 
 #[test]
@@ -265,20 +282,13 @@ fn code_and_kernels() {
 }
 
 #[test]
-#[should_panic(expected = " bytes")]
-fn eight_bytes_a_cycle_are_found() {
-    leaves_nothing(1, &[&|_place| _ = Box::leak(Box::new(1_u64))]);
-}
-
-#[test]
-#[should_panic(expected = "assertion `left == right` failed")]
-fn an_object_in_a_few_cycles_is_found() {
-    testkit::choose();
-    if !testkit::is_simulator() {
-        panic!("assertion `left == right` failed: only the simulator has a census");
-    }
-    let leak = |place: &Place| _ = Box::leak(Box::new(place.device.create_event(&EventOptions::default()).unwrap()));
-    leaves_nothing(50, &[&leak, &|_place| {}]);
+fn what_leaks_is_found() {
+    let eight_bytes = |_place: &Place| _ = Box::leak(Box::new(1_u64));
+    let (bytes, before, after) = left_by(1, &[&eight_bytes]).unwrap();
+    assert!(bytes >= 4000 && before == after, "{bytes}");
+    let event = |place: &Place| _ = Box::leak(Box::new(place.device.create_event(&EventOptions::default()).unwrap()));
+    let (_, before, after) = left_by(1, &[&event, &|_place| {}]).unwrap();
+    assert_eq!(before != after, testkit::is_simulator());
 }
 
 /// How often a call was made.
@@ -370,4 +380,29 @@ fn what_is_under_way_is_not_let_go_of() {
     launched_elsewhere(40);
     assert!(made(&recording, "cuStreamDestroy_v2") > 30);
     place.device.synchronize().unwrap();
+}
+
+#[test]
+fn many_releases_that_waited_need_no_more_stack_than_one() {
+    let _alone = testkit::alone();
+    let place = Place::new();
+    let pool = place.device.memory_resource().unwrap();
+    let (send, receive) = std::sync::mpsc::channel::<()>();
+    place.stream.launch_host_function(move || receive.recv().unwrap()).unwrap();
+    let waiting = 2000;
+    for _ in 0..waiting {
+        let mine = pool.allocate(64, &place.stream).unwrap();
+        let builder = place.device.create_graph_builder().unwrap();
+        builder.begin_building(CaptureMode::Relaxed).unwrap();
+        // SAFETY: [test] nothing else uses the buffer.
+        unsafe { mine.fill_unordered(&[1], builder.stream()).unwrap() };
+        builder.end_building().unwrap();
+        // What the graph refers to is its own then: it waits for the launch, and its release tries what else waits.
+        builder.complete(&GraphCompleteOptions::default()).unwrap().launch(&place.stream).unwrap();
+    }
+    assert_eq!(cuirass::pending_releases(), waiting);
+    send.send(()).unwrap();
+    place.stream.synchronize().unwrap();
+    let drained = std::thread::Builder::new().stack_size(512 << 10).spawn(cuirass::drain).unwrap();
+    assert_eq!(drained.join().unwrap(), 0);
 }
