@@ -15,6 +15,7 @@ from .conftest import needs_sim
 from .leak_kinds import KINDS, Kind
 from .leaks import Measure, driver_library
 
+pytestmark = pytest.mark.thread_unsafe(reason="it counts what the whole process holds")
 CYCLES = 1440
 
 
