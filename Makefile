@@ -88,6 +88,7 @@ soak: build asan
 	CUIRASS_SOAK=1 $(MAKE) test-rust test-python
 	$(BIN)/python -m pytest -q -rN --parallel-threads=4 --iterations=5 --skip-thread-unsafe=True python/tests
 	$(BIN)/python python/tests/stress.py --seconds 600 --seed $$(date +%j)
+	$(BIN)/python python/tests/leaks.py --cycles 100000
 
 asan: build
 	scripts/asan.sh

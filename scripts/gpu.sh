@@ -2,8 +2,8 @@
 # The tests, the demo and the benchmarks on a machine with a GPU.
 #
 #   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU)
-#   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust gauntlet python stress demo ops bench cold
-#                                 (all by default but stress)
+#   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust gauntlet python leaks stress demo ops bench
+#                                 cold (all by default but stress)
 #
 # The machine with the GPU needs Python 3.11+ with numpy and pytest, gcc and CUDA 13's toolkit; no Rust.
 set -uo pipefail
@@ -106,6 +106,11 @@ run_ops() {
   row "PTX oracle" "exit $code, $(wc -l < "${OUT:-.}/expected.jsonl" 2>/dev/null) rows"
 }
 
+run_leaks() {
+  timeout 300 python3 python/tests/leaks.py --cycles 20000 --seconds 120 | tee "${OUT:-.}/leaks.txt"
+  row "leaks" "exit ${PIPESTATUS[0]}, $(tail -1 "${OUT:-.}/leaks.txt")"
+}
+
 run_bench() {
   local contenders=(c="$PACK/floor.so" cuirass-rs="$PACK/libcuirass_native.so" cuirass cuda.core cupy nvrtc)
   gcc -O2 -shared -fPIC -pthread -I/usr/local/cuda/include benches/floor.c -o "$PACK/floor.so" -L/usr/local/cuda/lib64/stubs -lcuda
@@ -129,7 +134,7 @@ case "${1:-run}" in
     export PYTHONPATH=/tmp/site CUIRASS_DRIVER=gpu PYTHONUNBUFFERED=1
     CUIRASS_NVRTC=$(find_nvrtc) && export CUIRASS_NVRTC
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    for step in ${@:-rust gauntlet python demo ops bench cold}; do "run_$step"; done
+    for step in ${@:-rust gauntlet python leaks demo ops bench cold}; do "run_$step"; done
     printf '\n%s\n' "${TABLE[@]}"
     ! printf '%s\n' "${TABLE[@]}" | grep -qE '\[[1-9]|exit [1-9]'
     ;;

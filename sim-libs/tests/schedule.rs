@@ -192,6 +192,33 @@ fn host_functions_may_not_call_the_driver() {
 }
 
 #[test]
+fn a_threads_default_stream_ends_with_it() {
+    alone("a_threads_default_stream_ends_with_it", "", || {
+        let (d, context) = Driver::ready();
+        let threads = || d.state()["contexts"][0]["threads"].as_u64().unwrap();
+        for round in 1..=20 {
+            GATE.store(false, Ordering::Release);
+            let work = move || {
+                let d = Driver::load();
+                d.ok("cuCtxSetCurrent", (context,));
+                host(&d, 2, hold, 0);
+                host(&d, 2, count, 0);
+            };
+            std::thread::spawn(work).join().unwrap();
+            // A thread that is joined has run its destructors.
+            assert_eq!((threads(), DONE.load(Ordering::SeqCst)), (0, round - 1));
+            // What it had pending is done all the same, and waited for.
+            GATE.store(true, Ordering::Release);
+            d.ok("cuCtxSynchronize", ());
+            assert_eq!(DONE.load(Ordering::SeqCst), round);
+        }
+        host(&d, 2, count, 0);
+        d.ok("cuStreamSynchronize", (2usize,));
+        assert_eq!(threads(), 1);
+    });
+}
+
+#[test]
 fn many_threads_at_once() {
     alone("many_threads_at_once", "", || {
         let (_, context) = Driver::ready();

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 /// The cases, in the order that they are listed in.
-const CASES: [&str; 15] = [
+const CASES: [&str; 17] = [
     "device_ctor",
     "set_current",
     "stream_create_close",
@@ -19,6 +19,8 @@ const CASES: [&str; 15] = [
     "stream_sync_idle",
     "stream_wait",
     "alloc_free_256",
+    "alloc_free_256_of_100000",
+    "alloc_all_free_all_256",
     "launch_2",
     "copy_d2d_256",
     "fill_256",
@@ -79,6 +81,17 @@ fn run(case: &str, n: u32) -> Result<bool> {
         "stream_sync_idle" => repeat(n, || stream.synchronize()),
         "stream_wait" => repeat(n, || stream.wait(&event)),
         "alloc_free_256" => repeat(n, || pool.allocate(256, &stream)?.close()),
+        // Beside 100,000 that are alive: what it costs with two, or the cost grows.
+        "alloc_free_256_of_100000" => {
+            let mut alive = Vec::with_capacity(100_000);
+            repeat(100_000, || pool.allocate(256, &stream).map(|buffer| alive.push(buffer)))?;
+            repeat(n, || pool.allocate(256, &stream)?.close())
+        }
+        // Releasing many is linear, or this grows.
+        "alloc_all_free_all_256" => {
+            let mut alive = Vec::with_capacity(n as usize);
+            repeat(n, || pool.allocate(256, &stream).map(|buffer| alive.push(buffer)))
+        }
         "launch_2" => repeat(n, || {
             let arguments: [Argument; 2] = [(&a).into(), (&int).into()];
             // SAFETY: [bench] the driver runs nothing.

@@ -85,12 +85,14 @@ pub fn state() -> String {
         .iter()
         .map(|(handle, context)| {
             format!(
-                "{{\"handle\":{},\"device\":{},\"primary\":{},\"alive\":{},\"lost\":{}}}",
+                "{{\"handle\":{},\"device\":{},\"primary\":{},\"alive\":{},\"lost\":{},\"threads\":{}}}",
                 handle.0,
                 context.device,
                 context.primary,
                 context.ended.is_none(),
-                context.lost.map_or(0, |status| status.0)
+                context.lost.map_or(0, |status| status.0),
+                // That have a default stream of their own in it.
+                context.per_thread.len()
             )
         })
         .collect();

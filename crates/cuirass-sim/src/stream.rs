@@ -76,6 +76,30 @@ pub enum Submitted {
     Captured(Handle),
 }
 
+/// What a thread that has default streams does when it ends.
+mod leave {
+    use crate::{state, thread};
+
+    struct Leaving(u64);
+
+    impl Drop for Leaving {
+        fn drop(&mut self) {
+            if let Ok(mut state) = state::lock() {
+                state.end_thread(self.0);
+            }
+        }
+    }
+
+    std::thread_local! {
+        static LEAVING: Leaving = Leaving(thread::id());
+    }
+
+    /// The thread has a default stream. One that is made while the thread is being torn down stays.
+    pub fn note() {
+        let _torn_down = LEAVING.try_with(|_leaving| {});
+    }
+}
+
 impl State {
     /// A new stream.
     ///
@@ -136,7 +160,18 @@ impl State {
         }
         let stream = self.new_stream(here, StreamKind::PerThread, 0, 0)?;
         self.context_mut(here)?.per_thread.insert(thread, stream);
+        leave::note();
         Ok(stream)
+    }
+
+    /// The default streams of a thread end with it; their pending work is still done.
+    fn end_thread(&mut self, thread: u64) {
+        for context in self.contexts.handles(|context| context.per_thread.contains_key(&thread)) {
+            let stream = self.contexts.peek_mut(context).and_then(|context| context.per_thread.remove(&thread));
+            if let Some(stream) = stream {
+                self.end_stream(stream, INVALID_HANDLE);
+            }
+        }
     }
 
     /// The stream of a handle that is not a default stream's number.

@@ -9,6 +9,7 @@ use cuirass_call::later::{self, Attempt, Deferrer, Later, Slot};
 use cuirass_call::owner::in_callback;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +23,27 @@ struct Waiting {
 }
 
 static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
+thread_local! {
+    // No destructor: it is read while a thread ends.
+    static TRYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as trying what waits.
+struct Trying(());
+
+impl Trying {
+    /// `None` where it is marked already.
+    fn start() -> Option<Trying> {
+        (!TRYING.replace(true)).then(|| Trying(()))
+    }
+}
+
+impl Drop for Trying {
+    fn drop(&mut self) {
+        TRYING.set(false);
+    }
+}
+
 /// How many wait, those that are being tried among them; for those who only look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -112,6 +134,9 @@ fn try_until(waits: usize) -> usize {
         // No CUDA call may be made here: what waits goes on waiting.
         return pending();
     }
+    // A release that is tried here may begin with trying what waits, as releases do: the loop below does that, and the
+    // stack does not grow with what waits.
+    let Some(_trying) = Trying::start() else { return pending() };
     // Each once at most: what others put off meanwhile comes after them, and so does what has to wait still.
     let tries = QUEUE.lock().len();
     let mut waited = 0;

@@ -208,6 +208,11 @@ impl Stream {
         matches!(self.0.origin, Origin::Default { .. })
     }
 
+    /// Whether it is destroyed with its last share.
+    pub(crate) fn is_created(&self) -> bool {
+        matches!(self.0.origin, Origin::Created(_))
+    }
+
     pub(crate) fn is_legacy_default(&self) -> bool {
         self.as_raw().addr() == 1
     }

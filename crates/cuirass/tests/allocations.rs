@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::graph::{CaptureMode, GraphCompleteOptions};
-use cuirass::{Argument, Device, EventOptions, LaunchConfig, Program, ProgramOptions, StreamOptions, launch};
+use cuirass::testing::Recording;
+use cuirass::{Argument, Buffer, Device, EventOptions, LaunchConfig, Program, ProgramOptions, StreamOptions, launch};
 use cuirass_testkit as testkit;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,17 +12,20 @@ struct Counting;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
 // SAFETY: [test] every request goes to the system's allocator as it is.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.with(|count| count.set(count.get() + 1));
+        HELD.with(|held| held.set(held.get() + layout.size().cast_signed()));
         // SAFETY: [test] the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.with(|held| held.set(held.get() - layout.size().cast_signed()));
         // SAFETY: [test] the caller's promise.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -76,9 +80,71 @@ fn the_hot_path_allocates_nothing() {
     assert_eq!(allocated, 0);
 }
 
+/// What an operation allocates: how often, and how many bytes it still holds afterwards.
+fn allocated<T>(operation: impl FnOnce() -> T) -> (u64, isize, T) {
+    let before = (COUNT.with(Cell::get), HELD.with(Cell::get));
+    let result = operation();
+    (COUNT.with(Cell::get) - before.0, HELD.with(Cell::get) - before.1, result)
+}
+
 #[test]
 fn a_buffer_costs_at_most_96_bytes() {
-    assert!(size_of::<cuirass::Buffer>() <= 96, "{}", size_of::<cuirass::Buffer>());
+    let _alone = testkit::alone();
+    let device = Device::new(0).unwrap();
+    let stream = device.create_stream(&StreamOptions::default()).unwrap();
+    let pool = device.memory_resource().unwrap();
+    let count = 20_000;
+    let mut buffers = Vec::with_capacity(count);
+    let make = |buffers: &mut Vec<Buffer>| buffers.extend((0..count).map(|_| pool.allocate(256, &stream).unwrap()));
+    // The first round reserves room for releases that have to wait: pages that nobody touches until one does.
+    make(&mut buffers);
+    buffers.clear();
+    let (_, held, ()) = allocated(|| make(&mut buffers));
+    // What it is itself, and what it has on the heap.
+    let each = size_of::<cuirass::Buffer>().cast_signed() + held / count.cast_signed();
+    assert!(each <= 96, "{each} bytes, {} of them its own", size_of::<cuirass::Buffer>());
+    let (_, held, ()) = allocated(|| buffers.clear());
+    assert!(held <= 0, "{held} bytes more after the release");
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn allocating_and_releasing_cost_the_same_however_many_are_alive() {
+    let _alone = testkit::alone();
+    let device = Device::new(0).unwrap();
+    let stream = device.create_stream(&StreamOptions::default()).unwrap();
+    let pool = device.memory_resource().unwrap();
+    let mut alive: Vec<Buffer> = Vec::with_capacity(100_000);
+    let once = || pool.allocate(256, &stream).unwrap();
+    let recording = Recording::start();
+    // What a thousand of each cost: allocations of the host, bytes that stay, calls of the driver.
+    let cost = || {
+        recording.take();
+        let mut batch = Vec::with_capacity(1000);
+        let (created, held, ()) = allocated(|| batch.extend((0..1000).map(|_| once())));
+        let calls = recording.take().len();
+        let (released, given_back, ()) = allocated(|| batch.clear());
+        (created, held, calls, released, given_back, recording.take().len())
+    };
+    alive.extend((0..10).map(|_| once()));
+    // The first thousand make room.
+    cost();
+    let few = cost();
+    alive.extend((0..99_990).map(|_| once()));
+    cost();
+    let many = cost();
+    assert_eq!(few, many);
+    stream.synchronize().unwrap();
+    // The first half of them and the second.
+    recording.take();
+    let mut halves = [(0, 0, 0); 2];
+    for half in &mut halves {
+        let rest = alive.len().saturating_sub(50_000);
+        let (count, held, ()) = allocated(|| alive.truncate(rest));
+        *half = (count, held, recording.take().len());
+    }
+    assert_eq!(halves[0], halves[1]);
+    stream.synchronize().unwrap();
 }
 
 #[test]

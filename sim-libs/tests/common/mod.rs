@@ -166,12 +166,20 @@ impl Driver {
 
     /// The census.
     pub fn census(&self) -> Value {
+        self.facts("cuirass_sim_census")
+    }
+
+    /// Configuration, devices and contexts.
+    pub fn state(&self) -> Value {
+        self.facts("cuirass_sim_state")
+    }
+
+    fn facts(&self, name: &'static str) -> Value {
         let text = self.text(|text, room| {
             // SAFETY: [test] the signature is the documented one.
             unsafe {
-                let census: unsafe extern "C" fn(*mut u8, usize) -> usize =
-                    std::mem::transmute(self.address("cuirass_sim_census"));
-                census(text, room)
+                let facts: unsafe extern "C" fn(*mut u8, usize) -> usize = std::mem::transmute(self.address(name));
+                facts(text, room)
             }
         });
         serde_json::from_str(&text).unwrap()

@@ -24,6 +24,9 @@ pub(crate) struct Launched {
     places: Mutex<Vec<Place>>,
 }
 
+/// So many are kept without looking which are over.
+const FEW: usize = 8;
+
 /// Where a graph was launched.
 #[derive(Clone)]
 pub(crate) enum Place {
@@ -44,8 +47,9 @@ impl Launched {
         self.recent.iter().any(|recent| recent.load(Ordering::Acquire) == handle)
     }
 
-    /// Remembers a stream: it lives as long as the graph. A default stream is that of the context that is current now:
-    /// the graph's own, or the launch would have failed.
+    /// Remembers a stream. One that nobody else has is let go when it is done, or with the graph: what a graph keeps does
+    /// not grow with the streams and threads that it was ever launched on. A default stream is that of the context that
+    /// is current now: the graph's own, or the launch would have failed.
     #[cold]
     pub(crate) fn note(&self, stream: &Stream, context: &Context) -> Outcome<()> {
         let handle = stream.as_raw().addr();
@@ -70,6 +74,44 @@ impl Launched {
             spare
         };
         drop(spare);
+        self.let_go();
+        Ok(())
+    }
+
+    /// Lets go of streams and events that nobody else has, and that are done. Looked for at each power of two.
+    fn let_go(&self) {
+        let mut over = Vec::new();
+        let looked = {
+            let mut places = self.places.lock();
+            if places.len() < FEW || !places.len().is_power_of_two() {
+                return;
+            }
+            relaxed_scope::relaxed(|| self.take_over(&mut places, &mut over))
+        };
+        drop(over);
+        if let Err(failure) = looked {
+            failure.report("looking whether a stream that a graph was launched on is done");
+        }
+    }
+
+    /// With the lock held: who has no share of a stream or an event cannot launch on it or record it meanwhile.
+    fn take_over(&self, all: &mut Vec<Place>, over: &mut Vec<Place>) -> Outcome<()> {
+        for at in (0..all.len()).rev() {
+            let Some(place) = all.get(at) else { continue };
+            if !place.is_over()? {
+                continue;
+            }
+            if let Place::Stream(stream) = place {
+                let handle = stream.as_raw().addr();
+                for recent in &self.recent {
+                    // Its handle may come round again.
+                    if recent.load(Ordering::Relaxed) == handle {
+                        recent.store(0, Ordering::Release);
+                    }
+                }
+            }
+            over.push(all.swap_remove(at));
+        }
         Ok(())
     }
 
@@ -86,6 +128,7 @@ impl Launched {
         if followed.is_err() {
             self.places.lock().push(Place::Lost);
         }
+        self.let_go();
         followed
     }
 
@@ -102,6 +145,20 @@ impl Launched {
 
     pub(crate) fn into_places(self) -> Vec<Place> {
         self.places.into_inner()
+    }
+}
+
+impl Place {
+    /// Whether its launches are done, and nobody can launch there any more.
+    fn is_over(&self) -> Outcome<bool> {
+        match self {
+            Place::Stream(stream) if stream.is_created() && !stream.is_shared() => {
+                Ok(call::stream_is_capturing(stream.as_raw())? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+                    && cuirass_call::stream::query(stream.as_raw())?)
+            }
+            Place::Thread(_, event) if Arc::strong_count(event) == 1 => event::query_inner(event),
+            Place::Stream(_) | Place::Thread(..) | Place::Lost => Ok(false),
+        }
     }
 }
 
