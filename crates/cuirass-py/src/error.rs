@@ -14,7 +14,9 @@ pub fn run<T: Send>(py: Python<'_>, operation: impl FnOnce() -> cuirass::Result<
     finish(py, py.detach(|| catch_unwind(AssertUnwindSafe(operation))))
 }
 
-/// Calls cuirass without releasing the interpreter: for what only reads, and returns at once.
+/// Calls cuirass without releasing the interpreter: for what only reads, and returns at once. It must make no call that
+/// waits while another thread's launch waits on a full queue (measured: facts/README.md), which a Python callback may
+/// keep full.
 #[inline]
 pub fn ask<T>(py: Python<'_>, operation: impl FnOnce() -> cuirass::Result<T>) -> PyResult<T> {
     finish(py, catch_unwind(AssertUnwindSafe(operation)))

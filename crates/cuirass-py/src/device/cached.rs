@@ -25,7 +25,13 @@ impl Device {
         }
         let made = Py::new(
             py,
-            Device { device, has_chosen: AtomicBool::new(false), chosen: Mutex::new(None), resource: Mutex::new(None) },
+            Device {
+                device,
+                has_chosen: AtomicBool::new(false),
+                chosen: Mutex::new(None),
+                is_retained: AtomicBool::new(false),
+                resource: Mutex::new(None),
+            },
         )?;
         let index = usize::try_from(device.ordinal()).unwrap_or(0);
         let kept = CACHED.try_with(|cached| {
@@ -64,7 +70,18 @@ impl Device {
                 return Ok(chosen);
             }
         }
-        ask(py, || self.device.context())
+        if self.is_retained.load(Ordering::Acquire) {
+            return ask(py, || self.device.context());
+        }
+        self.retained_context(py)
+    }
+
+    /// Its primary context, retained for the first time with the interpreter released.
+    #[cold]
+    pub(super) fn retained_context(&self, py: Python<'_>) -> PyResult<cuirass::Context> {
+        let context = run(py, || self.device.context())?;
+        self.is_retained.store(true, Ordering::Release);
+        Ok(context)
     }
 
     pub(super) fn choose(&self, context: Option<cuirass::Context>) {

@@ -42,6 +42,8 @@ pub struct Device {
     /// Whether `set_current(ctx)` chose a context other than the primary one.
     has_chosen: AtomicBool,
     chosen: Mutex<Option<cuirass::Context>>,
+    /// Whether its primary context has been retained: that makes one, which takes long and may wait.
+    is_retained: AtomicBool,
     resource: Mutex<Option<Py<PyAny>>>,
 }
 
@@ -208,6 +210,9 @@ impl Device {
     #[pyo3(signature = (ctx=None))]
     fn set_current(&self, py: Python<'_>, ctx: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Context>> {
         let Some(ctx) = ctx else {
+            if !self.is_retained.load(Ordering::Acquire) {
+                self.retained_context(py)?;
+            }
             ask(py, || self.device.set_current())?;
             if self.has_chosen.load(Ordering::Acquire) {
                 self.choose(None);
@@ -283,7 +288,7 @@ impl Device {
     fn create_event(&self, py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<Event> {
         let options = options::event(options)?;
         let context = self.working_context(py)?;
-        Ok(Event::of(ask(py, || cuirass::Event::create(&context, &options))?))
+        Ok(Event::of(run(py, || cuirass::Event::create(&context, &options))?))
     }
 
     /// A graph builder with a stream of its own.
