@@ -119,6 +119,7 @@ fn batch(given: &Given, stream: CUstream, failed: &mut usize) -> Answer {
         }
         let layout = Layout::linear(sizes[number] as u64);
         let mut copy = Copy::new(&state, (to[number], Expect::Any), (from[number], Expect::Any), layout)?;
+        copy.reaches(&state, &at)?;
         wait |= copy.to.pageable;
         let order = attributes.srcAccessOrder;
         let now = order == CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL
