@@ -106,7 +106,8 @@ fn batch(given: &Given, stream: CUstream, failed: &mut usize) -> Answer {
     let mut state = state::lock()?;
     let at = state.stream(stream)?;
     state.not_lost(at.context)?;
-    if at.kind == StreamKind::Legacy {
+    // Measured: unlike a plain copy, a batch wants a context to be current.
+    if at.kind == StreamKind::Legacy || state.here().is_err() {
         return Err(INVALID_VALUE);
     }
     let (mut copies, mut numbers) = (Vec::new(), Vec::new());

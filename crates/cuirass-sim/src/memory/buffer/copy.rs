@@ -190,6 +190,11 @@ fn between(
     if bytes == 0 {
         return Ok(());
     }
+    // Measured: without a current context what has several mappings is not copied in one.
+    let scattered = |side: u64| state.memory.virtuals.has_several(side, bytes as u64);
+    if state.here().is_err() && (scattered(to.0) || scattered(from.0)) {
+        return Err(INVALID_VALUE);
+    }
     let task = Copy::new(&state, to, from, Layout::linear(bytes as u64))?;
     check(&task, &state, &at)?;
     send(&mut state, &at, task, returns)
