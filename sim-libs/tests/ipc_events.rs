@@ -418,40 +418,82 @@ fn what_is_no_event_is_refused_and_nothing_is_left() {
             vec![[0; 64], [0xff; 64], *b"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"];
         bad.extend((0..64).map(|at| std::array::from_fn(|byte| good[byte] ^ u8::from(byte == at))));
         for handle in bad {
-            assert_eq!(open(&d, handle), Err("INVALID_HANDLE".to_owned()));
+            assert_eq!(open(&d, handle), Err("MAP_FAILED".to_owned()));
         }
+        assert_eq!(open(&d, good), Err("INVALID_CONTEXT".to_owned()), "its own");
         let mut out = [0_u8; 64];
         let plain = d.event(2);
         assert_eq!(d.call("cuIpcGetEventHandle", (out.as_mut_ptr(), plain)), "INVALID_HANDLE");
-        let twin = open(&d, good).unwrap();
-        assert_eq!(d.call("cuIpcGetEventHandle", (out.as_mut_ptr(), twin)), "INVALID_HANDLE");
         assert_eq!(out, [0; 64]);
-        let tool = Tool::new(&d);
-        record(&tool, event);
-        d.ok("cuEventSynchronize", (twin,));
-        d.ok("cuEventDestroy_v2", (event,));
-        assert_eq!(open(&d, good), Err("INVALID_HANDLE".to_owned()));
-        // The other stays good for those who have it.
-        record(&tool, twin);
-        d.ok("cuEventSynchronize", (twin,));
-        d.ok("cuEventDestroy_v2", (twin,));
-        d.ok("cuEventDestroy_v2", (plain,));
-        let again = d.event(SHARED);
-        assert_eq!(open(&d, good), Err("INVALID_HANDLE".to_owned()), "another event in its place");
-        d.ok("cuEventDestroy_v2", (again,));
+        [event, plain].into_iter().for_each(|event| d.ok("cuEventDestroy_v2", (event,)));
         assert_eq!((descriptors(), mappings()), (open_before, 0));
-        for _ in 0..1000 {
-            let event = d.event(SHARED);
-            let twin = open(&d, handle(&d, event)).unwrap();
-            record(&tool, event);
-            wait(&tool, twin);
-            d.ok("cuEventDestroy_v2", (event,));
-            d.ok("cuEventDestroy_v2", (twin,));
-        }
-        tool.sync();
-        soon("all of it is gone", || (descriptors(), mappings()) == (open_before, 0));
         assert_eq!((&d.census()["event"], d.reports().as_str()), (&0.into(), ""));
     });
+}
+
+#[test]
+fn an_event_that_was_opened_outlives_its_maker() {
+    pair(
+        "an_event_that_was_opened_outlives_its_maker",
+        "",
+        |d, other| {
+            let tool = Tool::new(&d);
+            let open_before = descriptors();
+            let event = lend(&d, other);
+            let [_] = other.hear();
+            record(&tool, event);
+            d.ok("cuEventDestroy_v2", (event,));
+            other.say([1]);
+            let [_] = other.hear();
+            let again = d.event(SHARED);
+            other.say([1]);
+            let [_] = other.hear();
+            d.ok("cuEventDestroy_v2", (again,));
+            for _ in 0..200 {
+                let event = lend(&d, other);
+                let [_] = other.hear();
+                record(&tool, event);
+                other.say([1]);
+                d.ok("cuEventDestroy_v2", (event,));
+                let [_] = other.hear();
+            }
+            tool.sync();
+            soon("all of it is gone", || (descriptors(), mappings()) == (open_before, 0));
+            assert_eq!((&d.census()["event"], d.reports().as_str()), (&0.into(), ""));
+        },
+        |d, other| {
+            let tool = Tool::new(&d);
+            let open_before = descriptors();
+            let good: Event = other.hear_bytes(64).try_into().unwrap();
+            let twin = open(&d, good).unwrap();
+            let mut out = [0_u8; 64];
+            assert_eq!(d.call("cuIpcGetEventHandle", (out.as_mut_ptr(), twin)), "INVALID_HANDLE");
+            assert_eq!(out, [0; 64]);
+            other.say([1]);
+            let [_] = other.hear();
+            d.ok("cuEventSynchronize", (twin,));
+            assert_eq!(open(&d, good), Err("INVALID_HANDLE".to_owned()));
+            // It stays good for those who have it.
+            record(&tool, twin);
+            d.ok("cuEventSynchronize", (twin,));
+            d.ok("cuEventDestroy_v2", (twin,));
+            other.say([1]);
+            let [_] = other.hear();
+            assert_eq!(open(&d, good), Err("INVALID_HANDLE".to_owned()), "another event in its place");
+            other.say([1]);
+            for _ in 0..200 {
+                let twin = borrow(&d, other);
+                other.say([1]);
+                let [_] = other.hear();
+                wait(&tool, twin);
+                d.ok("cuEventDestroy_v2", (twin,));
+                other.say([1]);
+            }
+            tool.sync();
+            soon("all of it is gone", || (descriptors(), mappings()) == (open_before, 0));
+            assert_eq!((&d.census()["event"], d.reports().as_str()), (&0.into(), ""));
+        },
+    );
 }
 
 #[test]

@@ -37,10 +37,10 @@ pub enum Life {
 pub struct Entry {
     /// Where it is in its life.
     pub life: Life,
-    /// How often it was started and not yet ended: more than once for a primary context and imported memory only.
+    /// How often it was started and not yet ended: more than once for a primary context only.
     pub count: u32,
     /// How many of these the program does not know of, or has given up: a retain that was answered with an error, a
-    /// release that was refused. Of these two only.
+    /// release that was refused. Of a primary context only.
     pub strays: u32,
     /// The context that was current when it was made.
     pub context: u64,
@@ -180,16 +180,17 @@ impl Ledger {
         }
     }
 
-    /// Memory that starts while the driver has it is another process's, which is imported again: each import is freed.
+    /// Memory and a pool that start while the driver has them are another process's, which is imported again: they are
+    /// there once, and end once for all.
     fn imported_again(&mut self, handle: Handle, known: bool) -> bool {
         let there = |entry: &&mut Entry| matches!(entry.life, Life::Alive | Life::Orphan | Life::Refused);
         let Some(entry) = self.entries.get_mut(&handle).filter(there) else { return false };
-        if handle.0 != "memory" {
+        if !matches!(handle.0, "memory" | "pool") {
             return false;
         }
-        entry.strays += u32::from(entry.life != Life::Alive) + u32::from(!known);
-        entry.count += 1;
-        entry.life = Life::Alive;
+        if known {
+            entry.life = Life::Alive;
+        }
         true
     }
 
@@ -201,11 +202,6 @@ impl Ledger {
             entry.count -= u32::from(done && entry.count > 0);
             entry.strays += u32::from(!done);
             entry.life = if entry.count == 0 { Life::Ended } else { Life::Alive };
-            return;
-        }
-        if handle.0 == "memory" && entry.count > 1 {
-            entry.count -= u32::from(done);
-            entry.strays += u32::from(!done);
             return;
         }
         entry.life = match (done, handle.0) {

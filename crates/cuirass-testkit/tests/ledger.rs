@@ -87,26 +87,39 @@ fn what_was_left_in_a_context_goes_with_it() {
 }
 
 #[test]
-fn memory_that_is_imported_again_is_freed_as_often() {
+fn what_is_imported_again_ends_once() {
     let mut ledger = Ledger::default();
     let (memory, pool) = (0x4000, 0x5000);
-    let import = |ledger: &mut Ledger, answer| {
-        let (arguments, table): (_, &Table<_>) = ([place(&memory), pool, 0], &DRIVER);
-        let info: &CallInfo = &table.info[at::cuMemPoolImportPointer];
+    let import = |ledger: &mut Ledger, what: &u64, answer| {
+        let (at, from) = if *what == pool {
+            (at::cuMemPoolImportFromShareableHandle, 7)
+        } else {
+            (at::cuMemPoolImportPointer, pool)
+        };
+        let (arguments, table): (_, &Table<_>) = ([place(what), from, 0, 0], &DRIVER);
+        let info: &CallInfo = &table.info[at];
         let (ending, wrong) = ledger.before(info, &arguments);
         ledger.after(info, &arguments, &ending, true, 0, answer);
         assert!(wrong.is_empty());
     };
-    // One that the program cannot know of, and one that it does.
-    import(&mut ledger, 999);
-    import(&mut ledger, 0);
-    let alive = ledger.alive()[&("memory", memory)].clone();
-    assert_eq!((alive.life, alive.count, alive.strays), (Life::Alive, 2, 1));
-    assert_eq!(alive.parents, [("pool", pool)]);
-    assert!(call(&mut ledger, at::cuMemFreeAsync, &[memory, 0]).is_empty());
-    let alive = ledger.alive()[&("memory", memory)].clone();
-    assert_eq!((alive.count, alive.strays), (1, 1));
-    let wrong = call(&mut ledger, at::cuMemFreeAsync, &[memory, 0]);
-    assert_eq!(wrong, [format!("cuMemFreeAsync releases memory {memory:#x} a second time")]);
-    assert!(ledger.is_ended(("memory", memory)));
+    for (kind, what, end, name) in [
+        ("memory", &memory, at::cuMemFreeAsync, "cuMemFreeAsync"),
+        ("pool", &pool, at::cuMemPoolDestroy, "cuMemPoolDestroy"),
+    ] {
+        // One that the program cannot know of, one that it does, and one more that it does not.
+        for (answer, life) in [(999, Life::Orphan), (0, Life::Alive), (999, Life::Alive)] {
+            import(&mut ledger, what, answer);
+            let alive = ledger.alive()[&(kind, *what)].clone();
+            assert_eq!((alive.life, alive.count, alive.strays), (life, 1, 0), "{kind}");
+        }
+        let arguments = &[*what, 0][..if kind == "pool" { 1 } else { 2 }];
+        assert!(call(&mut ledger, end, arguments).is_empty());
+        assert!(ledger.is_ended((kind, *what)));
+        let wrong = call(&mut ledger, end, arguments);
+        assert_eq!(wrong, [format!("{name} releases {kind} {what:#x} a second time")]);
+        // It comes round again.
+        import(&mut ledger, what, 0);
+        assert_eq!(ledger.alive()[&(kind, *what)].life, Life::Alive);
+    }
+    assert_eq!(ledger.alive()[&("memory", memory)].parents, [("pool", pool)]);
 }

@@ -184,10 +184,7 @@ impl Memory {
     pub fn objects(&self, line: &mut impl FnMut(&str, Handle, Handle)) {
         for allocation in self.book.values() {
             let Some(kind) = kind(allocation.origin) else { continue };
-            // What was imported twice must be freed twice.
-            for _ in 0..self.imports.count(allocation.start).max(1) {
-                line(KINDS[kind], Handle(allocation.start), allocation.context);
-            }
+            line(KINDS[kind], Handle(allocation.start), allocation.context);
         }
         self.pools.created().for_each(|handle| line("pool", handle, Handle::NULL));
     }
@@ -435,8 +432,8 @@ impl State {
 
     /// Frees what [`State::allocate`] or [`State::allocate_shared`] made; no work uses it any more.
     pub fn release(&mut self, start: u64) {
-        if self.memory.imports.count(start) > 0 {
-            return ipc::release(self, start);
+        if self.memory.imports.holds(start) {
+            return ipc::ended(self, start);
         }
         let Some(allocation) = self.memory.strike(start) else { return };
         LIVE.remove(start, allocation.id);

@@ -58,6 +58,12 @@ pub struct Virtual {
 }
 
 impl Virtual {
+    /// Whether a range lies in more than one mapping.
+    pub fn has_several(&self, start: u64, len: u64) -> bool {
+        self.mapped.range(start.saturating_add(1)..start.saturating_add(len)).next().is_some()
+            && self.mapped.range(..=start).next_back().is_some_and(|(at, mapping)| start - at < mapping.block.len)
+    }
+
     /// None.
     pub fn new() -> Self {
         Self {

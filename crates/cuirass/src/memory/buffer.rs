@@ -283,6 +283,15 @@ impl Buffer {
         }
     }
 
+    /// Whether its memory is virtual, and has been mapped in several parts.
+    #[inline]
+    pub(super) fn has_several_mappings(&self) -> bool {
+        match &self.0.parent().source {
+            Source::Virtual(memory) => memory.reservations.iter().map(Reservation::mappings).sum::<usize>() > 1,
+            _ => false,
+        }
+    }
+
     /// The same with one more reservation, right behind its memory.
     pub(super) fn grown_by(self, more: Reservation) -> Buffer {
         let (mut range, mut origin) = self.0.into_raw();

@@ -5,7 +5,7 @@ use crate::deferred;
 use crate::device::Device;
 use crate::graph::recording;
 use crate::memory::buffer::{Buffer, MemoryResource};
-use crate::memory::ipc::Sharing;
+use crate::memory::ipc::{Sharing, pools};
 use crate::memory::location::Location;
 use crate::memory::peer;
 use crate::stream::Stream;
@@ -105,21 +105,32 @@ struct PoolKind;
 impl Kind for PoolKind {
     const NAME: &'static str = "a memory pool";
     type Raw = CUmemoryPool;
-    /// The devices that were given access to its memory.
-    type Parent = Mutex<Vec<Device>>;
+    type Parent = Ownership;
 
-    fn release(pool: CUmemoryPool, peers: Mutex<Vec<Device>>) -> Outcome<()> {
-        capture::release(format_args!("memory pool {pool:p}"), || {
-            let revoked = peer::revoke(pool, &peers.into_inner());
-            match (revoked, call::destroy(pool)) {
-                (Ok(()), destroyed) => destroyed,
-                (Err(revoking), Ok(())) => Err(revoking.note("the pool itself was destroyed")),
-                (Err(revoking), Err(destroying)) => {
-                    Err(destroying.attach_to(revoking, "destroying the pool failed too"))
-                }
-            }
-        })
+    fn release(pool: CUmemoryPool, ownership: Ownership) -> Outcome<()> {
+        if ownership.imported { pools::release(pool) } else { destroy(pool, &ownership.peers.lock()) }
     }
+}
+
+/// The devices that were given access to a pool's memory.
+pub(super) type Peers = Arc<Mutex<Vec<Device>>>;
+
+struct Ownership {
+    peers: Peers,
+    /// Whether it is another process's, which several may share.
+    imported: bool,
+}
+
+/// Destroys a pool, once access to its memory was taken from these devices.
+pub(super) fn destroy(pool: CUmemoryPool, peers: &[Device]) -> Outcome<()> {
+    capture::release(format_args!("memory pool {pool:p}"), || {
+        let revoked = peer::revoke(pool, peers);
+        match (revoked, call::destroy(pool)) {
+            (Ok(()), destroyed) => destroyed,
+            (Err(revoking), Ok(())) => Err(revoking.note("the pool itself was destroyed")),
+            (Err(revoking), Err(destroying)) => Err(destroying.attach_to(revoking, "destroying the pool failed too")),
+        }
+    })
 }
 
 /// How a pool is made.
@@ -223,18 +234,21 @@ impl MemoryPool {
             ..CUmemPoolProps::default()
         };
         let raw = call::create(&properties)?;
-        Ok(MemoryPool::owned(raw, context, memory, ipc_enabled.then(Sharing::exported)))
+        let owned = Some(Owned::new(raw, Ownership { peers: Peers::default(), imported: false }));
+        let sharing = ipc_enabled.then(Sharing::exported);
+        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing })))
     }
 
-    /// A pool that the driver has just made.
-    pub(super) fn owned(
+    /// A share of another process's pool.
+    pub(super) fn mapped(
         raw: CUmemoryPool,
+        peers: Peers,
         context: Context,
         memory: PooledMemory,
-        sharing: Option<Sharing>,
+        sharing: Sharing,
     ) -> MemoryPool {
-        let owned = Some(Owned::new(raw, Mutex::new(Vec::new())));
-        MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing }))
+        let owned = Some(Owned::new(raw, Ownership { peers, imported: true }));
+        MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing: Some(sharing) }))
     }
 
     pub(super) fn sharing(&self) -> Option<&Sharing> {
@@ -243,7 +257,7 @@ impl MemoryPool {
 
     /// The devices that its end takes access from again.
     fn peers(&self) -> Option<&Mutex<Vec<Device>>> {
-        self.0.owned.as_ref().map(Owned::parent)
+        self.0.owned.as_ref().map(|owned| &*owned.parent().peers)
     }
 
     pub(super) fn note_granted(&self, devices: &[Device]) {

@@ -443,6 +443,10 @@ enum Grown {
 }
 
 impl Reservation {
+    pub(super) fn mappings(&self) -> usize {
+        self.mapped.len()
+    }
+
     pub(super) fn address(&self) -> u64 {
         self.address
     }

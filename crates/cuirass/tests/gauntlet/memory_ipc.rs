@@ -83,6 +83,19 @@ fn shared() -> Result<Shared> {
     Ok(Shared { imported: None, descriptor, mapped, stream: stream()?, other: None, exported })
 }
 
+/// Memory of a pool that was not exported yet.
+fn fresh() -> Result<(Buffer, Stream)> {
+    let stream = stream()?;
+    let memory = own_pool()?.allocate(64, &stream)?;
+    stream.synchronize()?;
+    Ok((memory, stream))
+}
+
+fn imported_twice() -> Result<(Option<DeviceMemoryResource>, Shared)> {
+    let shared = shared()?;
+    Ok((Some(DeviceMemoryResource::from_allocation_handle(device(), &shared.exported.handle)?), shared))
+}
+
 fn imported() -> Result<Shared> {
     let mut shared = shared()?;
     shared.imported = Some(Buffer::from_ipc_descriptor(&shared.mapped, &shared.descriptor, &shared.stream)?);
@@ -137,7 +150,18 @@ pub fn operations() -> Vec<Operation> {
             DeviceMemoryResource::from_allocation_handle(device(), &shared.exported.handle)
         })
         .called_with(&ALL),
+        operation!("DeviceMemoryResource::from_allocation_handle", || exported().map(Plain), |exported| {
+            DeviceMemoryResource::from_allocation_handle(device(), &exported.0.handle)
+        })
+        .case("the first")
+        .called_with(&ALL),
+        operation!("DeviceMemoryResource::close", imported_twice, |(one, _other)| taken(one).close())
+            .case("one of two of another process's pool")
+            .makes_no_call(),
         operation!("Buffer::ipc_descriptor", shared, |shared| shared.exported.memory.ipc_descriptor())
+            .called_with(&ALL),
+        operation!("Buffer::ipc_descriptor", fresh, |(memory, _stream)| memory.ipc_descriptor())
+            .case("the first of its pool")
             .called_with(&ALL),
         operation!("Buffer::from_ipc_descriptor", shared, |shared| {
             Buffer::from_ipc_descriptor(&shared.mapped, &shared.descriptor, &shared.stream)
@@ -157,8 +181,8 @@ pub fn operations() -> Vec<Operation> {
         })
         .case("the last share of an imported one")
         .reports(),
-        operation!("PinnedMemoryResource::from_allocation_handle", pinned, |(handle, _pool)| {
-            PinnedMemoryResource::from_allocation_handle(&handle.0)
+        operation!("PinnedMemoryResource::from_allocation_handle", pinned, |pinned| {
+            PinnedMemoryResource::from_allocation_handle(&pinned.0.0)
         })
         .called_with(&ALL),
         operation!("Event::ipc_descriptor", event, |event| event.ipc_descriptor()).called_with(&ALL),
@@ -178,10 +202,12 @@ fn opened() -> Result<Option<Event>> {
     Event::from_ipc_descriptor(&event_elsewhere()?).map(Some)
 }
 
-fn pinned() -> Result<(Plain<IpcAllocationHandle>, PinnedMemoryResource)> {
+/// The pool is not asked whether it still works: a real driver does not let a process use its own pool of the host's
+/// memory after having imported it.
+fn pinned() -> Result<Plain<(IpcAllocationHandle, PinnedMemoryResource)>> {
     let options = PinnedMemoryResourceOptions { ipc_enabled: true, ..PinnedMemoryResourceOptions::default() };
     let pool = PinnedMemoryResource::create(&options)?;
-    Ok((Plain(pool.allocation_handle()?), pool))
+    Ok(Plain((pool.allocation_handle()?, pool)))
 }
 
 fn without_calls() -> Vec<Operation> {

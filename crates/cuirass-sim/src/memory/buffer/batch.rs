@@ -106,7 +106,8 @@ fn batch(given: &Given, stream: CUstream, failed: &mut usize) -> Answer {
     let mut state = state::lock()?;
     let at = state.stream(stream)?;
     state.not_lost(at.context)?;
-    if at.kind == StreamKind::Legacy {
+    // Measured: unlike a plain copy, a batch wants a context to be current.
+    if at.kind == StreamKind::Legacy || state.here().is_err() {
         return Err(INVALID_VALUE);
     }
     let (mut copies, mut numbers) = (Vec::new(), Vec::new());
@@ -119,6 +120,7 @@ fn batch(given: &Given, stream: CUstream, failed: &mut usize) -> Answer {
         }
         let layout = Layout::linear(sizes[number] as u64);
         let mut copy = Copy::new(&state, (to[number], Expect::Any), (from[number], Expect::Any), layout)?;
+        copy.reaches(&state, &at)?;
         wait |= copy.to.pageable;
         let order = attributes.srcAccessOrder;
         let now = order == CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL

@@ -1,5 +1,6 @@
 //! Copies of bytes in a row.
 
+use super::super::Origin;
 use super::shaped::Layout;
 use super::{Bytes, Expect, Missing, SMALL, Side, finished};
 use crate::c::Untyped;
@@ -8,9 +9,10 @@ use crate::handle::Handle;
 use crate::host;
 use crate::order;
 use crate::state::{self, Guard, State};
-use crate::status::Answer;
+use crate::status::{Answer, INVALID_VALUE};
 use crate::stream::{At, Submitted};
 use crate::task::{Failure, Job, NodeKind, Task};
+use crate::{report, thread};
 use cuirass_ptx::{Touch, Touched};
 use cuirass_sys::cuda::{CUcontext, CUdeviceptr, CUstream};
 use std::any::Any;
@@ -65,6 +67,25 @@ impl Copy {
         let bytes = self.layout.bytes();
         self.staged = self.from.host(bytes).ok().map(|from| host::read(from, bytes as usize));
         self.staged.is_some()
+    }
+
+    /// Refuses memory of other devices' pools that the stream's device was given no access to.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`
+    pub(super) fn reaches(&self, state: &State, at: &At) -> Answer {
+        let device = state.context(at.context)?.device;
+        for side in [&self.to, &self.from] {
+            let origin = state.memory.find(side.address).map(|memory| memory.origin);
+            if let Some(Origin::Pool(key) | Origin::Imported(key)) = origin
+                && !state.memory.pools.is_accessible(key, device)
+            {
+                let (place, about) = (thread::place(), state.memory.about(side.address));
+                report::bug(format!("{place}: {about}, of a pool that device {device} was given no access to"));
+                return Err(INVALID_VALUE);
+            }
+        }
+        Ok(())
     }
 
     fn in_a_row(&self) -> bool {
@@ -152,13 +173,30 @@ pub(super) fn send(state: &mut Guard, at: &At, mut task: Copy, returns: Returns)
 }
 
 fn linear(raw: CUstream, to: (u64, Expect), from: (u64, Expect), bytes: usize, returns: Returns) -> Answer {
+    between(raw, to, from, bytes, returns, Copy::reaches)
+}
+
+fn between(
+    raw: CUstream,
+    to: (u64, Expect),
+    from: (u64, Expect),
+    bytes: usize,
+    returns: Returns,
+    check: impl FnOnce(&Copy, &State, &At) -> Answer,
+) -> Answer {
     let mut state = state::lock()?;
     let at = state.stream(raw)?;
     state.not_lost(at.context)?;
     if bytes == 0 {
         return Ok(());
     }
+    // Measured: without a current context what has several mappings is not copied in one.
+    let scattered = |side: u64| state.memory.virtuals.has_several(side, bytes as u64);
+    if state.here().is_err() && (scattered(to.0) || scattered(from.0)) {
+        return Err(INVALID_VALUE);
+    }
     let task = Copy::new(&state, to, from, Layout::linear(bytes as u64))?;
+    check(&task, &state, &at)?;
     send(&mut state, &at, task, returns)
 }
 
@@ -215,7 +253,7 @@ pub(in super::super) fn both(to: CUcontext, from: CUcontext) -> Answer {
     state.context(Handle::of(from)).map(drop)
 }
 
-/// `cuMemcpyPeer` and `cuMemcpyPeerAsync`: one address space makes them plain copies.
+/// `cuMemcpyPeer` and `cuMemcpyPeerAsync`: one address space makes them plain copies, which need no access.
 pub(in super::super) fn peer(raw: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Answer {
-    linear(raw, device(to), device(from), bytes, Returns::Early)
+    between(raw, device(to), device(from), bytes, Returns::Early, |_, _, _| Ok(()))
 }

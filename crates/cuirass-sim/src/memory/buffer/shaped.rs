@@ -174,6 +174,15 @@ fn copy_2d(state: &State, what: &CUDA_MEMCPY2D) -> Answer<Option<Copy>> {
 }
 
 fn submit(raw: CUstream, returns: Returns, make: impl FnOnce(&State, &At) -> Answer<Option<Copy>>) -> Answer {
+    let within_reach = |state: &State, at: &At| {
+        let task = make(state, at)?;
+        task.as_ref().map_or(Ok(()), |task| task.reaches(state, at))?;
+        Ok(task)
+    };
+    submit_anywhere(raw, returns, within_reach)
+}
+
+fn submit_anywhere(raw: CUstream, returns: Returns, make: impl FnOnce(&State, &At) -> Answer<Option<Copy>>) -> Answer {
     let mut state = state::lock()?;
     let at = state.stream(raw)?;
     state.not_lost(at.context)?;
@@ -253,5 +262,5 @@ pub(in super::super) fn peer_3d(raw: CUstream, what: &CUDA_MEMCPY3D_PEER, wait: 
         Height: what.Height,
         Depth: what.Depth,
     };
-    submit(raw, if wait { Returns::Done } else { Returns::Early }, |state, _| copy_3d(state, &plain))
+    submit_anywhere(raw, if wait { Returns::Done } else { Returns::Early }, |state, _| copy_3d(state, &plain))
 }

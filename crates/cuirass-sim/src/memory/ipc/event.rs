@@ -13,7 +13,7 @@ use crate::handle::Handle;
 use crate::host::{Purpose, SharedMemory, SharedWords};
 use crate::memory::arena::Ranges;
 use crate::state::{self, State};
-use crate::status::{Answer, INVALID_HANDLE, MAP_FAILED, OUT_OF_MEMORY};
+use crate::status::{Answer, INVALID_CONTEXT, INVALID_HANDLE, MAP_FAILED, OUT_OF_MEMORY};
 use crate::task::{Failure, Job, NodeKind, Task};
 use crate::{report, thread};
 use cuirass_sys::cuda::{CUevent, CUevent_flags, CUipcEventHandle};
@@ -117,13 +117,17 @@ impl Cell {
         Some(Self { words, number, home: Some(Home { file, offset }) })
     }
 
-    /// Another process's, or another of this one's.
+    /// Another process's.
     ///
     /// # Errors
-    /// `INVALID_HANDLE` if there is no such event, or no longer; `OUT_OF_MEMORY`, `MAP_FAILED`.
+    /// `MAP_FAILED` for what is no handle; `INVALID_CONTEXT` for an event of this process's; `INVALID_HANDLE` if there
+    /// is no such event, or no longer; `OUT_OF_MEMORY`.
     fn open(handle: [u8; 64]) -> Answer<Self> {
-        let [number, process, started, descriptor, offset, _] = unpack(handle, EVENT).or(Err(INVALID_HANDLE))?;
+        let [number, process, started, descriptor, offset, _] = unpack(handle, EVENT).or(Err(MAP_FAILED))?;
         let process = u32::try_from(process).or(Err(INVALID_HANDLE))?;
+        if process == std::process::id() {
+            return Err(INVALID_CONTEXT);
+        }
         let descriptor = i32::try_from(descriptor).or(Err(INVALID_HANDLE))?;
         if process::started(process).map_err(|error| status(&error, INVALID_HANDLE))? != Some(started) {
             return Err(INVALID_HANDLE);

@@ -71,6 +71,8 @@ pub struct PoolFile {
     exported: BTreeMap<u64, u64>,
     free: Vec<u64>,
     next: u64,
+    /// Whether the pool was exported.
+    shared: bool,
 }
 
 impl PoolFile {
@@ -83,12 +85,20 @@ impl PoolFile {
         label.into_iter().zip(0..).all(|(word, at)| memory.write_word(at * 8, word)).then_some(())?;
         let offsets = Ranges::new(HEADER, MOST);
         let (chunks, exported) = (BTreeMap::new(), BTreeMap::new());
-        Some(Self { memory, number, offsets, chunks, held: Vec::new(), exported, free: Vec::new(), next: 0 })
+        let (held, free) = (Vec::new(), Vec::new());
+        Some(Self { memory, number, offsets, chunks, held, exported, free, next: 0, shared: false })
     }
 
     /// A descriptor for another process.
-    pub fn share(&self) -> Option<OwnedFd> {
-        self.memory.share()
+    pub fn share(&mut self) -> Option<OwnedFd> {
+        let file = self.memory.share()?;
+        self.shared = true;
+        Some(file)
+    }
+
+    /// Whether there ever was such a descriptor.
+    pub fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Puts a new chunk of the file, all zero, at the place in the host's memory that stands for its addresses.
@@ -161,7 +171,8 @@ impl PoolFile {
 #[derive(Debug)]
 pub struct Source {
     memory: SharedMemory,
-    number: u64,
+    /// Which file it is, in whichever process.
+    pub number: u64,
     /// The process that made the pool.
     pub process: u32,
     claims: Mutex<Vec<(u64, u64)>>,
@@ -242,7 +253,7 @@ mod tests {
 
     const SHAPE: Shape = Shape { device: Some(0), handle_types: 1, max: 0, imported: false, managed: false };
 
-    fn opened(file: &PoolFile) -> Source {
+    fn opened(file: &mut PoolFile) -> Source {
         let descriptor = file.share().unwrap();
         let (source, shape) = Source::open(descriptor.as_raw_fd()).unwrap();
         assert_eq!((shape.device, shape.handle_types, shape.imported), (Some(0), 1, true));
@@ -258,7 +269,7 @@ mod tests {
         host::fill(start as usize + 512, 7, 1, 100);
         let pointer = file.export(start + 512, 100, 44).unwrap();
         assert_eq!(Pointer::read(pointer.bytes()), Ok(pointer));
-        let source = opened(&file);
+        let source = opened(&mut file);
         assert!(source.holds(&pointer) && source.claim(&pointer) && source.claim(&pointer));
         assert!(file.freed(start + 512, 100), "it is claimed");
         assert!(!source.claim(&pointer), "it was freed");
@@ -284,7 +295,7 @@ mod tests {
         let mut file = PoolFile::create(&SHAPE).unwrap();
         assert!(file.show(start, start as usize, 2 << 20));
         let good = file.export(start, 4096, 1).unwrap();
-        let source = opened(&file);
+        let source = opened(&mut file);
         assert!(source.holds(&good));
         let bad = [
             Pointer { file: good.file ^ 1, ..good },

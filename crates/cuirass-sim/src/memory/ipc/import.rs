@@ -1,12 +1,12 @@
-//! What this process has imported: where it is mapped, and how often.
+//! What this process has imported, and where it is mapped.
 
 use super::super::live::LIVE;
 use super::super::pool::PoolKey;
-use super::super::{Allocation, IMPORTED, Origin, arena};
+use super::super::{Allocation, Origin, arena};
 use super::file::{Pointer, Source};
 use crate::host;
 use crate::state::{self, State};
-use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::status::{ALREADY_MAPPED, Answer, INVALID_VALUE, OUT_OF_MEMORY};
 use crate::stream::At;
 use crate::task::{Failure, Job, NodeKind, Task, Work};
 use crate::{report, thread};
@@ -52,8 +52,6 @@ impl Mapping {
 struct Import {
     pool: PoolKey,
     mapping: Arc<Mapping>,
-    /// How many imports have not been freed.
-    count: u64,
 }
 
 /// Everything that is imported.
@@ -75,27 +73,27 @@ impl Imports {
         self.all.get(&start).map(|import| import.mapping.pointer.process)
     }
 
-    /// How often the memory at an address is imported.
-    pub fn count(&self, start: u64) -> u64 {
-        self.all.get(&start).map_or(0, |import| import.count)
+    /// Whether the memory at an address is imported.
+    pub fn holds(&self, start: u64) -> bool {
+        self.all.contains_key(&start)
     }
 }
 
 /// Imports a pointer: the address that the memory has here.
 ///
 /// # Errors
-/// `INVALID_VALUE` if it is not in the pool, or was freed; `OUT_OF_MEMORY`.
+/// `INVALID_VALUE` if it is not in the pool, or was freed; `ALREADY_MAPPED` for the host's memory that is imported;
+/// `OUT_OF_MEMORY`.
 pub(super) fn import(state: &mut State, key: PoolKey, source: Arc<Source>, pointer: Pointer) -> Answer<u64> {
     if !source.holds(&pointer) {
         return Err(INVALID_VALUE);
     }
     let name = (pointer.file, pointer.id);
+    // A device's memory that is imported is where it is, and freed once for all; the host's is refused.
     if let Some(start) = state.memory.imports.known.get(&name).copied()
-        && let Some(import) = state.memory.imports.all.get_mut(&start)
+        && let Some(import) = state.memory.imports.all.get(&start)
     {
-        import.count += 1;
-        state.memory.counts[IMPORTED] += 1;
-        return Ok(start);
+        return if import.mapping.device.is_some() { Ok(start) } else { Err(ALREADY_MAPPED) };
     }
     let context = if thread::current().is_null() { thread::current() } else { state.here()? };
     if !source.claim(&pointer) {
@@ -126,7 +124,7 @@ pub(super) fn import(state: &mut State, key: PoolKey, source: Arc<Source>, point
         sync_memops: false,
     };
     state.memory.imports.known.insert(name, start);
-    state.memory.imports.all.insert(start, Import { pool: key, mapping: Arc::new(mapping), count: 1 });
+    state.memory.imports.all.insert(start, Import { pool: key, mapping: Arc::new(mapping) });
     let access = state.memory.pools.imports(key, true);
     state.memory.enter(allocation, host, access, true);
     Ok(start)
@@ -187,21 +185,12 @@ impl Drop for Unmap {
     }
 }
 
-/// Counts one import less; whether there are others.
-fn others(state: &mut State, start: u64) -> bool {
-    let Some(import) = state.memory.imports.all.get_mut(&start).filter(|import| import.count > 1) else { return false };
-    import.count -= 1;
-    state.memory.counts[IMPORTED] -= 1;
-    true
-}
-
 /// Forgets an import; work may still use it.
 fn forget(state: &mut State, start: u64) -> Option<(u64, Arc<Mapping>)> {
     let allocation = state.memory.strike(start)?;
     let import = state.memory.imports.all.remove(&start)?;
     let pointer = &import.mapping.pointer;
     state.memory.imports.known.remove(&(pointer.file, pointer.id));
-    state.memory.counts[IMPORTED] -= import.count - 1;
     state.memory.pools.imports(import.pool, false);
     Some((allocation.id, import.mapping))
 }
@@ -211,9 +200,6 @@ fn forget(state: &mut State, start: u64) -> Option<(u64, Arc<Mapping>)> {
 /// # Errors
 /// `OUT_OF_MEMORY`
 pub fn free_in_order(state: &mut State, start: u64, at: &At) -> Answer {
-    if others(state, start) {
-        return Ok(());
-    }
     if state.is_clear(at) || state.not_lost(at.context).is_err() {
         ended(state, start);
         return Ok(());
@@ -226,14 +212,7 @@ pub fn free_in_order(state: &mut State, start: u64, at: &At) -> Answer {
     pushed
 }
 
-/// Frees imported memory, once; no work uses it any more.
-pub fn release(state: &mut State, start: u64) {
-    if !others(state, start) {
-        ended(state, start);
-    }
-}
-
-/// Frees imported memory however often it was imported; no work uses it any more.
+/// Frees imported memory; no work uses it any more.
 pub fn ended(state: &mut State, start: u64) {
     let Some((id, mapping)) = forget(state, start) else { return };
     LIVE.remove(start, id);

@@ -8,6 +8,7 @@ use crate::c::{In, Out, Untyped};
 use crate::handle::Handle;
 use crate::state;
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::{report, thread};
 use cuirass_sys::cuda::{CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool};
 use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::IntoRawFd;
@@ -30,11 +31,9 @@ pub fn cuMemPoolExportToShareableHandle(
     if flags != 0 || kind != FILE {
         return Err(INVALID_VALUE);
     }
-    match &state.memory.pools.get(key).ok_or(INVALID_VALUE)?.backing {
-        Backing::File(file) => out.write(file.share().ok_or(OUT_OF_MEMORY)?.into_raw_fd()),
-        // An imported pool is its maker's to export.
-        Backing::Own | Backing::Imported(_) => Err(INVALID_VALUE),
-    }
+    // An imported pool is its maker's to export.
+    let file = state.memory.pools.file(key).ok_or(INVALID_VALUE)?;
+    out.write(file.share().ok_or(OUT_OF_MEMORY)?.into_raw_fd())
 }
 
 pub fn cuMemPoolImportFromShareableHandle(
@@ -53,6 +52,10 @@ pub fn cuMemPoolImportFromShareableHandle(
     if shape.device.is_some_and(|device| device >= state.devices.len()) {
         return Err(INVALID_VALUE);
     }
+    // While a pool is imported it is imported again as the same, and ended by one call for all.
+    if let Some(known) = state.memory.pools.imported(source.number) {
+        return pool.write(known.raw());
+    }
     let key = state.memory.pools.add(shape, Backing::Imported(Arc::new(source)), false)?;
     pool.write(state.memory.pools.get(key).ok_or(INVALID_VALUE)?.handle.raw())
 }
@@ -64,6 +67,11 @@ pub fn cuMemPoolExportPointer(out: Out<CUmemPoolPtrExportData>, dptr: CUdevicept
     let (start, len, id) = (memory.start, memory.len, memory.id);
     let Origin::Pool(key) = memory.origin else { return Err(INVALID_VALUE) };
     let file = state.memory.pools.file(key).ok_or(INVALID_VALUE)?;
+    if !file.is_shared() {
+        let place = thread::place();
+        report::bug(format!("{place} was given memory of a pool that cuMemPoolExportToShareableHandle never exported"));
+        return Err(INVALID_VALUE);
+    }
     let pointer = file.export(start, len, id).ok_or(OUT_OF_MEMORY)?;
     out.write(CUmemPoolPtrExportData { reserved: pointer.bytes() })
 }

@@ -6,7 +6,7 @@ use super::{Backing, LIVE, Origin, Owner, PoolKey, Shape, trim, trim_one};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::Handle;
 use crate::state::{self, State};
-use crate::status::{Answer, INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::status::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use cuirass_sys::cuda::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
     CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
@@ -186,6 +186,7 @@ pub(in super::super) fn set_access(pool: CUmemoryPool, map: In<CUmemAccessDesc>,
         let all = match entry.flags {
             CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => true,
             CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE => false,
+            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ => return Err(NOT_SUPPORTED),
             _ => return Err(INVALID_VALUE),
         };
         match device {

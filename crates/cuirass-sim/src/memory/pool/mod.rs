@@ -153,6 +153,19 @@ impl Pools {
         }
     }
 
+    /// Whether a device has access to a pool's memory.
+    pub fn is_accessible(&self, key: PoolKey, device: usize) -> bool {
+        self.get(key).is_none_or(|pool| pool.shape.device == Some(device) || pool.access >> device & 1 == 1)
+    }
+
+    /// The imported pool that is made of a file of this number.
+    pub fn imported(&self, number: u64) -> Option<Handle> {
+        let is_it = |pool: &&Pool| {
+            !pool.closed && matches!(&pool.backing, Backing::Imported(source) if source.number == number)
+        };
+        self.all.iter().flatten().find(is_it).map(|pool| pool.handle)
+    }
+
     /// Counts an allocation that is imported from a pool, or no longer; the devices that may touch it.
     pub fn imports(&mut self, key: PoolKey, more: bool) -> u64 {
         let Some(pool) = self.get_mut(key) else { return 0 };

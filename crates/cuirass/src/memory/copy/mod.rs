@@ -12,6 +12,7 @@ mod pitched;
 pub use batch::{BatchedCopy, CopyOptions, MemcpyOverlapMode, MemcpySrcAccessOrder, copy_batch, copy_batch_unordered};
 pub use pitched::{CopyExtent, Pitched};
 
+use crate::context::scope;
 use crate::event::{Event, EventOptions};
 use crate::graph::recording;
 use crate::memory::buffer::Buffer;
@@ -161,6 +162,20 @@ fn refuse_in_capture(stream: &Stream, what: &str) -> Outcome<()> {
     ))
 }
 
+/// Runs a copy. Measured: without a current context the driver refuses those of memory with several mappings.
+#[inline]
+fn in_context<const N: usize>(
+    buffers: [&Buffer; N],
+    stream: &Stream,
+    copy: impl FnOnce() -> Outcome<()>,
+) -> Outcome<()> {
+    if !buffers.iter().any(|buffer| buffer.has_several_mappings()) {
+        return copy();
+    }
+    let context = stream.context_inner()?;
+    scope::submit(context.raw(), "the copy", copy)
+}
+
 impl Buffer {
     fn check_fits(&self, bytes: usize, what: &str) -> Outcome<()> {
         if bytes <= self.len() {
@@ -203,7 +218,9 @@ impl Buffer {
         self.check_fits(bytes, "the slice")?;
         refuse_in_capture(stream, "a slice")?;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for.
-        let copied = unsafe { call::memcpy_htod_async(self.as_raw(), values.as_ptr().cast(), bytes, stream.as_raw()) };
+        let copied = in_context([self], stream, || unsafe {
+            call::memcpy_htod_async(self.as_raw(), values.as_ptr().cast(), bytes, stream.as_raw())
+        });
         passed(copied, stream)
     }
 
@@ -216,8 +233,9 @@ impl Buffer {
         self.check_fits(bytes, "the slice")?;
         refuse_in_capture(stream, "a slice")?;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for; `T` is plain.
-        let copied =
-            unsafe { call::memcpy_dtoh_async(values.as_mut_ptr().cast(), self.as_raw(), bytes, stream.as_raw()) };
+        let copied = in_context([self], stream, || unsafe {
+            call::memcpy_dtoh_async(values.as_mut_ptr().cast(), self.as_raw(), bytes, stream.as_raw())
+        });
         passed(copied, stream)
     }
 
@@ -236,7 +254,9 @@ impl Buffer {
         }
         // SAFETY: [pinned-transfer] the transfer holds the memory until the copy is done; the buffer's release comes
         // after the copy on the same stream.
-        let copied = unsafe { call::memcpy_async(self.as_raw(), address, bytes, stream.as_raw()) };
+        let copied = in_context([self], stream, || unsafe {
+            call::memcpy_async(self.as_raw(), address, bytes, stream.as_raw())
+        });
         Transfer::new(memory, address, release_shared, copied, stream)
     }
 
@@ -254,7 +274,9 @@ impl Buffer {
             return Err(released_after(memory, PinnedMemory::close_inner, failure).raise());
         }
         // SAFETY: [pinned-transfer] as above.
-        let copied = unsafe { call::memcpy_async(address, self.as_raw(), bytes, stream.as_raw()) };
+        let copied = in_context([self], stream, || unsafe {
+            call::memcpy_async(address, self.as_raw(), bytes, stream.as_raw())
+        });
         Transfer::new(memory, address, PinnedMemory::close_inner, copied, stream)
     }
 
@@ -283,7 +305,9 @@ impl Buffer {
     pub unsafe fn copy_from_unordered(&self, source: &Buffer, stream: &Stream) -> Result<()> {
         self.check_fits(source.len(), "the source")?;
         // SAFETY: [stream-ordered-copy] the caller's promise; the sizes were checked.
-        let copied = unsafe { call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw()) };
+        let copied = in_context([self, source], stream, || unsafe {
+            call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw())
+        });
         // Whatever the answer: the node may be there even where the call returns an error.
         if recording::any() {
             self.attach(stream);

@@ -7,11 +7,11 @@
 mod descriptor;
 mod event;
 pub(super) mod imports;
+pub(super) mod pools;
 
 pub use descriptor::{IpcBufferDescriptor, IpcEventDescriptor};
 
 use crate::context::{Context, scope};
-use crate::deferred;
 use crate::device::Device;
 use crate::memory::buffer::Buffer;
 use crate::memory::location::Location;
@@ -19,7 +19,7 @@ use crate::memory::pinned::PinnedMemoryResource;
 use crate::memory::pool::{DeviceMemoryResource, MemoryPool, PooledMemory};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
-use cuirass_call::memory::{ipc as call, pool as pool_call};
+use cuirass_call::memory::ipc as call;
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_fault::{Failure, Misuse};
 use std::ffi::c_int;
@@ -27,6 +27,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 /// What a pool that is shared between processes is known by.
@@ -35,16 +36,19 @@ pub(super) struct Sharing {
     uuid: OnceLock<[u8; 16]>,
     /// Whether it is another process's pool.
     mapped: bool,
+    /// Whether the driver has exported it: before that it exports no pointer of it.
+    exported: AtomicBool,
 }
 
 impl Sharing {
     /// Of a pool of this process's.
     pub(super) fn exported() -> Sharing {
-        Sharing { uuid: OnceLock::from(random_uuid()), mapped: false }
+        Sharing { uuid: OnceLock::from(random_uuid()), mapped: false, exported: AtomicBool::new(false) }
     }
 
     fn mapped(uuid: Option<[u8; 16]>) -> Sharing {
-        Sharing { uuid: uuid.map_or_else(OnceLock::new, OnceLock::from), mapped: true }
+        let uuid = uuid.map_or_else(OnceLock::new, OnceLock::from);
+        Sharing { uuid, mapped: true, exported: AtomicBool::new(false) }
     }
 }
 
@@ -185,6 +189,11 @@ impl MemoryPool {
                         imported by be passed on";
             return Err(Failure::misuse(Misuse::State, text).raise());
         }
+        let file = self.export(sharing)?;
+        Ok(IpcAllocationHandle { file, uuid: sharing.uuid.get().copied() })
+    }
+
+    fn export(&self, sharing: &Sharing) -> Outcome<Owned<FileKind>> {
         let export = || {
             let file = Owned::<FileKind>::new(call::pool_export_to_shareable_handle(self.as_raw())?, ());
             match call::close_file_on_exec(file.raw()) {
@@ -193,14 +202,18 @@ impl MemoryPool {
             }
         };
         let file = scope::create(self.context().raw(), export, Owned::close)?;
-        Ok(IpcAllocationHandle { file, uuid: sharing.uuid.get().copied() })
+        sharing.exported.store(true, Ordering::Release);
+        Ok(file)
+    }
+
+    /// Has the driver export the pool, unless it has: the file descriptor is not needed for that to last.
+    fn be_exported(&self, sharing: &Sharing) -> Outcome<()> {
+        if sharing.exported.load(Ordering::Acquire) { Ok(()) } else { self.export(sharing)?.close() }
     }
 
     fn imported(memory: PooledMemory, context: Context, handle: &IpcAllocationHandle) -> Outcome<MemoryPool> {
-        deferred::before_creating()?;
-        let import = || call::pool_import_from_shareable_handle(handle.as_raw_fd());
-        let raw = scope::create(context.raw(), import, pool_call::destroy)?;
-        Ok(MemoryPool::owned(raw, context, memory, Some(Sharing::mapped(handle.uuid))))
+        let (raw, peers) = pools::import(&context, handle.as_raw_fd())?;
+        Ok(MemoryPool::mapped(raw, peers, context, memory, Sharing::mapped(handle.uuid)))
     }
 
     /// Why a mapped pool gave no memory.
@@ -224,7 +237,8 @@ fn undone(failure: Failure, undoing: Outcome<()>) -> Failure {
 
 impl DeviceMemoryResource {
     /// `cuMemPoolImportFromShareableHandle`: another process's pool, which is of this device. The handle stays the
-    /// caller's, and is not needed any more.
+    /// caller's, and is not needed any more. Imported several times it is one pool of the driver's, which ends with the
+    /// last.
     ///
     /// # Errors
     /// What the driver answers.
@@ -236,7 +250,11 @@ impl DeviceMemoryResource {
 
 impl PinnedMemoryResource {
     /// `cuMemPoolImportFromShareableHandle`: another process's pool of page-locked memory. The handle stays the
-    /// caller's, and is not needed any more.
+    /// caller's, and is not needed any more. Imported several times it is one pool of the driver's, which ends with the
+    /// last.
+    ///
+    /// It is for other processes: once the pool's own process has imported it, and given that up, the driver refuses
+    /// work on the memory of the original.
     ///
     /// # Errors
     /// What the driver answers.
@@ -248,7 +266,7 @@ impl PinnedMemoryResource {
 
 impl Buffer {
     /// `cuMemPoolExportPointer`: what another process imports this memory by. Of imported memory, what it was imported
-    /// by.
+    /// by. The driver wants the pool to have been exported before, which is done here where it was not.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) for memory that is not of an IPC-enabled pool; what the driver
@@ -261,7 +279,9 @@ impl Buffer {
             let text = "only memory of an IPC-enabled pool is shared between processes, and this is of no pool";
             return Err(Failure::misuse(Misuse::State, text).raise());
         };
-        let uuid = pool.shared()?.uuid.get().copied();
+        let sharing = pool.shared()?;
+        pool.be_exported(sharing)?;
+        let uuid = sharing.uuid.get().copied();
         let data = scope::read(pool.context().raw(), || call::pool_export_pointer(self.as_raw()))?;
         Ok(IpcBufferDescriptor::of(data, self.len(), uuid))
     }
