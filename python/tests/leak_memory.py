@@ -14,12 +14,16 @@ from cuirass import (
     Event,
     EventOptions,
     GraphMemoryResource,
+    Host,
+    ManagedMemoryResource,
+    ManagedMemoryResourceOptions,
     PinnedMemoryResource,
     PinnedMemoryResourceOptions,
     Stream,
     StreamOptions,
     VirtualMemoryResource,
 )
+from cuirass.utils import CopyOptions, copy_batch, prefetch_batch
 
 from .leak_kinds import Foreign, each_closed, fails, in_thread, kind
 
@@ -156,6 +160,19 @@ def copied_buffers(at):
     return make, each_closed
 
 
+@kind("copies in a batch", fewer=2, needs=(12, 8))
+def batches(at):
+    def make():
+        made = [at.device.allocate(64, stream=at.stream) for _ in range(4)]
+        made[0].fill(1, stream=at.stream)
+        made[1].fill(2, stream=at.stream)
+        copy_batch(at.stream, made[:2], made[2:], options=CopyOptions())
+        fails(lambda: copy_batch(at.stream, made[:2], made[2:3]), (TypeError, ValueError))
+        return made
+
+    return make, each_closed
+
+
 @kind("pool of its own")
 def own_pools(at):
     def make():
@@ -208,6 +225,32 @@ def graph_memory(at):
         graph = builder.end_building().complete()
         graph.launch(at.stream)
         return builder, graph
+
+    return make, each_closed
+
+
+@kind("managed buffer", fewer=2, needs=(13, 0))
+def managed(at):
+    resource = ManagedMemoryResource(ManagedMemoryResourceOptions())
+
+    def make():
+        buffer = resource.allocate(4096, stream=at.stream)
+        buffer.preferred_location = Host()
+        buffer.accessed_by.add(at.device)
+        buffer.prefetch(at.device, stream=at.stream)
+        assert buffer.preferred_location == Host() and list(buffer.accessed_by) == [at.device]
+        prefetch_batch(at.stream, [buffer], Host())
+        fails(lambda: buffer.prefetch("here", stream=at.stream), (TypeError, ValueError))
+        return buffer
+
+    return make, Buffer.close
+
+
+@kind("managed pool of its own", fewer=2, needs=(13, 0))
+def managed_pools(at):
+    def make():
+        pool = ManagedMemoryResource(ManagedMemoryResourceOptions())
+        return pool, pool.allocate(64, stream=at.stream)
 
     return make, each_closed
 
