@@ -14,12 +14,16 @@ from cuirass import (
     Event,
     EventOptions,
     GraphMemoryResource,
+    Host,
+    ManagedMemoryResource,
+    ManagedMemoryResourceOptions,
     PinnedMemoryResource,
     PinnedMemoryResourceOptions,
     Stream,
     StreamOptions,
     VirtualMemoryResource,
 )
+from cuirass.utils import CopyOptions, copy_batch, prefetch_batch
 
 from .leak_kinds import Foreign, each_closed, fails, in_thread, kind
 
@@ -75,7 +79,7 @@ def recorded_events(at):
     return make, each_closed
 
 
-@kind("context", fewer=1000)
+@kind("context", fewer=50)
 def contexts(at):
     def make():
         made = at.device.create_context()
@@ -89,7 +93,7 @@ def read_contexts(at):
     return lambda: (at.device.context, at.stream.context, at.stream.device, Device())
 
 
-@kind("device properties", fewer=20)
+@kind("device properties", fewer=4)
 def properties(at):
     names = [name for name in dir(at.device.properties) if not name.startswith("_")]
 
@@ -111,7 +115,7 @@ def current(at):
     return make
 
 
-@kind("thread", fewer=10)
+@kind("thread", fewer=4)
 def threads(at):
     def work():
         at.device.set_current()
@@ -156,7 +160,20 @@ def copied_buffers(at):
     return make, each_closed
 
 
-@kind("pool of its own", fewer=10)
+@kind("copies in a batch", fewer=2, needs=(12, 8))
+def batches(at):
+    def make():
+        made = [at.device.allocate(64, stream=at.stream) for _ in range(4)]
+        made[0].fill(1, stream=at.stream)
+        made[1].fill(2, stream=at.stream)
+        copy_batch(at.stream, made[:2], made[2:], options=CopyOptions())
+        fails(lambda: copy_batch(at.stream, made[:2], made[2:3]), (TypeError, ValueError))
+        return made
+
+    return make, each_closed
+
+
+@kind("pool of its own")
 def own_pools(at):
     def make():
         pool = DeviceMemoryResource(at.device, DeviceMemoryResourceOptions(max_size=1 << 22))
@@ -172,7 +189,7 @@ def pinned_pool_buffers(at):
     return lambda: pool.allocate(256, stream=at.stream), Buffer.close
 
 
-@kind("pinned pool of its own", fewer=20)
+@kind("pinned pool of its own")
 def pinned_pools(at):
     def make():
         pool = PinnedMemoryResource(PinnedMemoryResourceOptions())
@@ -181,12 +198,12 @@ def pinned_pools(at):
     return make, each_closed
 
 
-@kind("page-locked buffer", fewer=4)
+@kind("page-locked buffer")
 def page_locked(at):
     return lambda: at.pinned.allocate(4096), Buffer.close
 
 
-@kind("virtual memory that grows", fewer=50)
+@kind("virtual memory that grows", fewer=5)
 def virtual(at):
     def make():
         resource = VirtualMemoryResource(at.device)
@@ -196,7 +213,7 @@ def virtual(at):
     return make, Buffer.close
 
 
-@kind("memory of a graph", fewer=10)
+@kind("memory of a graph", fewer=2)
 def graph_memory(at):
     resource = GraphMemoryResource(at.device)
 
@@ -208,6 +225,32 @@ def graph_memory(at):
         graph = builder.end_building().complete()
         graph.launch(at.stream)
         return builder, graph
+
+    return make, each_closed
+
+
+@kind("managed buffer", fewer=2, needs=(13, 0))
+def managed(at):
+    resource = ManagedMemoryResource(ManagedMemoryResourceOptions())
+
+    def make():
+        buffer = resource.allocate(4096, stream=at.stream)
+        buffer.preferred_location = Host()
+        buffer.accessed_by.add(at.device)
+        buffer.prefetch(at.device, stream=at.stream)
+        assert buffer.preferred_location == Host() and list(buffer.accessed_by) == [at.device]
+        prefetch_batch(at.stream, [buffer], Host())
+        fails(lambda: buffer.prefetch("here", stream=at.stream), (TypeError, ValueError))
+        return buffer
+
+    return make, Buffer.close
+
+
+@kind("managed pool of its own", fewer=2, needs=(13, 0))
+def managed_pools(at):
+    def make():
+        pool = ManagedMemoryResource(ManagedMemoryResourceOptions())
+        return pool, pool.allocate(64, stream=at.stream)
 
     return make, each_closed
 
@@ -261,7 +304,7 @@ def memoryviews(at):
     return make, memoryview.release
 
 
-@kind("access by another device", fewer=20, devices=2)
+@kind("access by another device", devices=2)
 def peers(at):
     other = at.devices[1]
 
@@ -292,17 +335,17 @@ def _shared(at, pool):
     return make, each_closed
 
 
-@kind("pool shared and imported", fewer=50)
+@kind("pool shared and imported", fewer=5)
 def shared_pools(at):
     return _shared(at, lambda: DeviceMemoryResource(at.device, DeviceMemoryResourceOptions(ipc_enabled=True)))
 
 
-@kind("pinned pool shared and imported", fewer=50)
+@kind("pinned pool shared and imported", fewer=5)
 def shared_pinned_pools(at):
     return _shared(at, lambda: PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True)))
 
 
-@kind("buffer sent by pickle", fewer=5)
+@kind("buffer sent by pickle", fewer=2)
 def pickled_buffers(at):
     shared = DeviceMemoryResource(at.device, DeviceMemoryResourceOptions(ipc_enabled=True))
     mapped = at.mapping(shared).register(shared.uuid)
@@ -320,7 +363,7 @@ def pickled_buffers(at):
     return make, close
 
 
-@kind("resource in the registry", fewer=20)
+@kind("resource in the registry", fewer=4)
 def registered(at):
     shared = DeviceMemoryResource(at.device, DeviceMemoryResourceOptions(ipc_enabled=True))
 
@@ -333,7 +376,7 @@ def registered(at):
     return make, DeviceMemoryResource.close
 
 
-@kind("file descriptor of a pool", fewer=5)
+@kind("file descriptor of a pool")
 def allocation_handles(at):
     shared = DeviceMemoryResource(at.device, DeviceMemoryResourceOptions(ipc_enabled=True))
 
@@ -347,7 +390,7 @@ def allocation_handles(at):
     return make, lambda handle: handle.close()
 
 
-@kind("import that fails", fewer=20, wrong=True)
+@kind("import that fails", fewer=2, wrong=True)
 def failing_imports(at):
     def make():
         with open(os.devnull) as file:
@@ -356,7 +399,7 @@ def failing_imports(at):
     return make
 
 
-@kind("event that can be shared", fewer=5)
+@kind("event that can be shared", fewer=2)
 def shared_events(at):
     def make():
         event = at.stream.record(options=EventOptions(ipc_enabled=True))

@@ -66,7 +66,7 @@ def dlpack_views(at):
     return make
 
 
-@kind("view of a producer of DLPack", fewer=5)
+@kind("view of a producer of DLPack")
 def produced_views(at):
     memory = (ctypes.c_char * 256)()
     # Its deleters are made by ctypes: they must outlive the views, which the collector would not see to.
@@ -120,7 +120,7 @@ def viewable(at):
     return lambda: use(array)
 
 
-@kind("views copied", fewer=5)
+@kind("views copied")
 def copied_views(at):
     array = np.zeros((8, 16), np.float32)
 
@@ -151,7 +151,7 @@ def layouts(at):
 
 
 # NVRTC itself keeps 4112 bytes in every 36 compilations (13.0, called by ctypes).
-@kind("program", fewer=1000, theirs=230)
+@kind("program", fewer=500, theirs=230)
 def programs(at):
     def make():
         program = Program("template <class T> __global__ void k(T* x) { *x = 1; }", "c++", ProgramOptions(arch="sm_90"))
@@ -161,12 +161,12 @@ def programs(at):
     return make, Program.close
 
 
-@kind("program that does not compile", fewer=1000)
+@kind("program that does not compile", fewer=500)
 def failing_programs(at):
     return lambda: fails(lambda: Program("no program", "c++", ProgramOptions(arch="sm_90")).compile("ptx"))
 
 
-@kind("object code and a kernel", fewer=50)
+@kind("object code and a kernel", fewer=5)
 def object_codes(at):
     pickled = pickle.dumps(at.code)
 
@@ -179,7 +179,7 @@ def object_codes(at):
     return make
 
 
-@kind("object code of PTX", fewer=100)
+@kind("object code of PTX", fewer=10)
 def ptx_codes(at):
     def make():
         code = ObjectCode.from_ptx(at.ptx)
@@ -219,7 +219,7 @@ class Point(ctypes.Structure):
 RECORD = np.zeros(1, [("x", "f4"), ("y", "f4"), ("z", "f4"), ("id", "i4"), ("weight", "f8")])
 
 
-@kind("launch with each kind of argument", fewer=20)
+@kind("launch with each kind of argument", fewer=10)
 def launches(at):
     kernels = {
         name: at.code.get_kernel(name)
@@ -271,7 +271,7 @@ def refused_launches(at):
 # Graphs
 
 
-@kind("graph", fewer=20)
+@kind("graph", fewer=2)
 def graphs(at):
     add = at.code.get_kernel("add")
 
@@ -292,7 +292,7 @@ def graphs(at):
     return make, each_closed
 
 
-@kind("graph launched on new streams", fewer=5)
+@kind("graph launched on new streams")
 def launched_on_streams(at):
     builder = at.capture()
     at.buffer.fill(1, stream=builder)
@@ -309,7 +309,7 @@ def launched_on_streams(at):
     return make, Stream.close
 
 
-@kind("graph launched by new threads", fewer=10)
+@kind("graph launched by new threads", fewer=4)
 def launched_by_threads(at):
     builder = at.capture()
     at.buffer.fill(1, stream=builder)
@@ -324,7 +324,7 @@ def launched_by_threads(at):
     return lambda: in_thread(work)
 
 
-@kind("graph updated", fewer=20)
+@kind("graph updated", fewer=2)
 def updated(at):
     add = at.code.get_kernel("add")
 
@@ -345,7 +345,7 @@ def updated(at):
     return make, each_closed
 
 
-@kind("graph with branches and a child", fewer=20)
+@kind("graph with branches and a child", fewer=2)
 def branches(at):
     def make():
         child = at.capture()
@@ -362,7 +362,7 @@ def branches(at):
     return make, each_closed
 
 
-@kind("graph with a condition", fewer=50, needs=(12, 3))
+@kind("graph with a condition", fewer=5, needs=(12, 3))
 def conditions(at):
     def make():
         builder = at.capture()
@@ -381,7 +381,7 @@ def conditions(at):
     return make, each_closed
 
 
-@kind("graph's definition", fewer=20)
+@kind("graph's definition", fewer=2)
 def definitions(at):
     def make():
         builder = at.capture()
@@ -397,7 +397,7 @@ def definitions(at):
     return make
 
 
-@kind("callbacks of a graph", fewer=20)
+@kind("callbacks of a graph", fewer=2)
 def callbacks(at):
     c_kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -415,7 +415,7 @@ def callbacks(at):
     return make, each_closed
 
 
-@kind("callback that raises", fewer=50, reports=True)
+@kind("callback that raises", fewer=5, reports=True)
 def raising_callbacks(at):
     def make():
         builder = at.capture()
@@ -428,7 +428,7 @@ def raising_callbacks(at):
     return make, each_closed
 
 
-@kind("capture given up", fewer=10, reports=True)
+@kind("capture given up", reports=True)
 def given_up(at):
     def make():
         builder = at.capture()
@@ -440,7 +440,7 @@ def given_up(at):
     return make, lambda things: each_closed(things[::-1])
 
 
-@kind("capture that is spoilt", fewer=10)
+@kind("capture that is spoilt")
 def spoilt(at):
     def make():
         builder = at.capture()
@@ -498,7 +498,7 @@ def faults(at):
     return make
 
 
-@kind("each step of a creation failing", fewer=50)
+@kind("each step of a creation failing", fewer=10)
 def failing_steps(at):
     steps = ["cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"]
     virtual = VirtualMemoryResource(at.device)

@@ -240,7 +240,7 @@ class Measure:
             started = time.monotonic()
             # The second warm-up tells how long a cycle takes when everything is loaded.
             self.turn(make, ends, WAYS)
-            begin, warm = time.monotonic(), WAYS if kind.fewer >= 1000 else max(WAYS * PARTS, min(cycles // 2, 1200))
+            begin, warm = time.monotonic(), WAYS if kind.fewer >= 50 else max(WAYS * PARTS, min(cycles // 2, 1200))
             self.turn(make, ends, warm)
             self.settle()
             each = (time.monotonic() - begin) / warm

@@ -332,3 +332,23 @@ def test_a_stream_orders_nothing_without_a_resource(device):
     for given in ({}, {"owner": object()}):
         with pytest.raises(ValueError, match="without mr nothing is released"):
             Buffer.from_handle(0x1000, 16, stream=stream, **given)
+
+
+@pytest.mark.parametrize("dropped", ["by count", "by the collector"])
+def test_a_long_chain_of_owners_goes_at_once(device, stream, census, dropped):
+    class Owner:
+        """What is at its end, to see that all of it goes."""
+
+    memory, owner = device.allocate(64, stream=stream), Owner()
+    gone, chain = weakref.ref(owner), Buffer.from_handle(memory.handle, 64, owner=owner)
+    del owner
+    for _ in range(100_000):
+        chain = Buffer.from_handle(memory.handle, 64, owner=chain)
+    if dropped == "by the collector":
+        lost = [chain]
+        lost.append(lost)
+        del lost
+    del chain
+    gc.collect()
+    assert gone() is None
+    memory.close()

@@ -11,12 +11,12 @@ import pytest
 
 import cuirass
 
-from .conftest import needs_sim
+from .conftest import is_sim, needs_sim
 from .leak_kinds import KINDS, Kind
 from .leaks import Measure, driver_library
 
 pytestmark = pytest.mark.thread_unsafe(reason="it counts what the whole process holds")
-CYCLES = 1440
+CYCLES = 1440 if is_sim() else 480
 
 
 @pytest.fixture(scope="module")

@@ -600,3 +600,16 @@ assert 'numpy' not in sys.modules
 """
     done = child(code)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_long_chain_of_views_goes_at_once():
+    """Each is of the one before, by DLPack."""
+    array = np.arange(8.0)
+    held = sys.getrefcount(array)
+    view = StridedMemoryView.from_dlpack(array, -1)
+    for _ in range(50_000):
+        view = StridedMemoryView.from_dlpack(view, -1)
+    assert view.ptr == array.ctypes.data
+    del view
+    gc.collect()
+    assert sys.getrefcount(array) == held

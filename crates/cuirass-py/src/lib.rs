@@ -19,6 +19,7 @@ mod kernel;
 mod launch;
 mod memory;
 mod module;
+mod nested;
 mod options;
 mod program;
 mod properties;

@@ -139,7 +139,7 @@ fn slices_and_host_functions() {
             &|place| place.buffer.copy_from_slice(&[1_u32; 16], &place.stream).unwrap(),
             &|place| place.buffer.copy_to_slice(&mut [0_u32; 16], &place.stream).unwrap(),
             &|place| {
-                let held = [1_u8; 100];
+                let held = Box::new([1_u8; 100]);
                 place.stream.launch_host_function(move || assert_eq!(held.len(), 100)).unwrap();
             },
             &|place| {
@@ -240,7 +240,7 @@ fn captures_and_graphs() {
             &|place| {
                 let builder = place.device.create_graph_builder().unwrap();
                 builder.begin_building(CaptureMode::Relaxed).unwrap();
-                let held = [1_u8; 100];
+                let held = Box::new([1_u8; 100]);
                 builder.callback(move || assert_eq!(held.len(), 100)).unwrap();
                 let forks = builder.split(3).unwrap();
                 builder.join(forks).unwrap();

@@ -365,7 +365,9 @@ impl GraphBuilder {
     }
 
     /// Calls a function on the host each time the graph runs, once what comes before it is done; what comes later waits
-    /// for it. It must make no CUDA call. An exception in it is reported.
+    /// for it. It must make no CUDA call. An exception in it is reported. A function that refers to the graph itself, as
+    /// a method of an object that has the graph does, keeps both until the graph is closed: the collector does not see
+    /// what a graph keeps.
     ///
     /// Parameters
     /// ----------

@@ -51,7 +51,7 @@ impl Share for Memory {
     fn drop_share(self) {
         match self {
             Memory::Ours(buffer) => drop_detached(buffer),
-            Memory::Owners(_borrowed, owner) => drop(owner),
+            Memory::Owners(_borrowed, owner) => crate::nested::let_go(owner),
             Memory::Users(_borrowed, users) => users.drop_share(),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::context::not_yet;
 use crate::error::ask;
+use crate::nested;
 use crate::stream::Stream;
 use crate::view::copy;
 use crate::view::dlpack::{self, CPU, Device, Dims, refused};
@@ -45,6 +46,14 @@ pub struct StridedMemoryView {
 /// What a view of a subclass is made of, on its way through `__new__`.
 #[pyclass(frozen)]
 struct Made(Mutex<Option<Parts>>);
+
+impl Drop for StridedMemoryView {
+    #[inline]
+    fn drop(&mut self) {
+        let parts = &mut self.parts;
+        nested::let_go((parts.exporter.take(), parts.tensor.take(), parts.buffer.take(), parts.parent.take()));
+    }
+}
 
 impl StridedMemoryView {
     #[inline]
