@@ -22,6 +22,11 @@ import pytest
 
 import cuirass
 
+# Processes that a test starts import these modules too. Behind everything else: the package beside them is not built.
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if HERE not in sys.path:
+    sys.path.append(HERE)
+
 KERNELS = r"""
 extern "C" __global__ void add(int* values, int n, int what) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -72,6 +77,18 @@ def refused_before(needs, call):
 def tells_parameters():
     """Whether the driver tells the sizes of a kernel's parameters: without them a launch checks nothing."""
     return driver_version() >= (12, 4)
+
+
+def pytest_addoption(parser, pluginmanager):
+    """Without a plugin what pyproject.toml sets for it has no effect, and is no mistake."""
+    for plugin, option in (("run-parallel", "thread_unsafe_fixtures"), ("timeout", "timeout")):
+        if not pluginmanager.hasplugin(plugin):
+            parser.addini(option, f"of the plugin {plugin}, which is not there")
+
+
+def pytest_configure(config):
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout: of the plugin timeout, which is not there")
 
 
 def pytest_report_header():

@@ -11,7 +11,7 @@ import pytest
 import cuirass
 from cuirass import testing
 
-from .conftest import child, is_sim
+from .conftest import HERE, child, is_sim
 from .producers import (
     CPU,
     CUDA,
@@ -161,6 +161,7 @@ END = """
 import ctypes, sys, threading
 import numpy as np
 import cuirass
+sys.path.append(sys.argv[1])
 from tests.producers import take, delete
 device = cuirass.Device(0)
 device.set_current()
@@ -204,7 +205,7 @@ assert register(ctypes.cast(taken.deleter, ctypes.c_void_p), ctypes.addressof(ta
     ],
 )
 def test_the_end_of_the_interpreter(end):
-    done = child(END + end)
+    done = child(END + end, HERE)
     assert (done.returncode, done.stderr) == (0, "")
 
 

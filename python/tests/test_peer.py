@@ -146,11 +146,22 @@ def test_a_kernel_of_another_device_uses_the_memory(device, other, pool):
     theirs.sync()
 
 
-def test_copies_between_devices(device, other):
+@pytest.fixture
+def both(device, other, pool):
+    """A pool on each of two devices."""
+    elsewhere = DeviceMemoryResource(other, DeviceMemoryResourceOptions())
+    yield pool, elsewhere
+    elsewhere.close()
+    device.set_current()
+
+
+def test_copies_between_devices(device, other, both):
     device.set_current()
     here, there = device.create_stream(), other.create_stream()
-    near = device.memory_resource.allocate(1 << 16, stream=here)
-    far = other.memory_resource.allocate(1 << 16, stream=there)
+    both[0].peer_accessible_by = [other]
+    both[1].peer_accessible_by = [device]
+    near = both[0].allocate(1 << 16, stream=here)
+    far = both[1].allocate(1 << 16, stream=there)
     near.fill(7, stream=here)
     there.sync()
     near.copy_to(far, stream=here)
@@ -164,3 +175,19 @@ def test_copies_between_devices(device, other):
     device.set_current()
     near.close()
     far.close()
+
+
+def test_a_copy_without_access_is_refused(device, other, both):
+    device.set_current()
+    here, there = device.create_stream(), other.create_stream()
+    near, far = both[0].allocate(256, stream=here), both[1].allocate(256, stream=there)
+    there.sync()
+    with pytest.raises(cuirass.CUDAError, match=r"INVALID_VALUE.*cuMemcpy"):
+        near.copy_to(far, stream=here)
+    both[1].peer_accessible_by.add(device)
+    near.copy_to(far, stream=here)
+    here.sync()
+    near.close()
+    far.close()
+    here.sync()
+    there.sync()

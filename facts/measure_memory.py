@@ -1,0 +1,264 @@
+"""What the driver answers about pools and events between processes, access between devices, and virtual memory: writes
+memory.jsonl's rows to stdout.
+
+Needs a driver, and two devices for the rows about those. Nothing but the standard library. One process stands for both:
+it imports what it has itself exported.
+
+A row has what it is `about`, the `call` in words, the `status` (`CUDA_ERROR_` left out), and a `value` where that says
+something: whether two handles or addresses are the same, or what access a device has (0 none, 3 reading and writing).
+"""
+
+import ctypes
+import json
+import os
+import threading
+
+cuda = ctypes.CDLL("libcuda.so.1")
+Handle, Address, Size = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
+DEVICE, HOST = 1, 3  # CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST_NUMA
+FILE = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
+NONE, READ, READ_WRITE = 0, 1, 3  # CU_MEM_ACCESS_FLAGS_PROT_*
+NON_BLOCKING = 1
+DISABLE_TIMING, INTERPROCESS = 2, 4
+
+
+class Location(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class PoolProperties(ctypes.Structure):
+    _fields_ = (
+        ("kind", ctypes.c_int), ("handles", ctypes.c_int), ("location", Location), ("security", Handle),
+        ("most", Size), ("usage", ctypes.c_ushort), ("reserved", ctypes.c_ubyte * 54),
+    )  # fmt: skip
+
+
+class MemoryProperties(ctypes.Structure):
+    _fields_ = (
+        ("kind", ctypes.c_int), ("handles", ctypes.c_int), ("location", Location), ("security", Handle),
+        ("compression", ctypes.c_ubyte), ("rdma", ctypes.c_ubyte), ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 4),
+    )  # fmt: skip
+
+
+class Access(ctypes.Structure):
+    _fields_ = (("location", Location), ("flags", ctypes.c_int))
+
+
+Bytes64 = ctypes.c_ubyte * 64
+
+
+class EventHandle(ctypes.Structure):
+    _fields_ = (("bytes", Bytes64),)
+
+
+def call(name, *arguments):
+    """A call's status, as a name."""
+    code = getattr(cuda, name)(*arguments)
+    text = ctypes.c_char_p()
+    cuda.cuGetErrorName(code, ctypes.byref(text))
+    return (text.value or b"?").decode().removeprefix("CUDA_ERROR_").removeprefix("CUDA_")
+
+
+def ok(name, *arguments):
+    status = call(name, *arguments)
+    assert status == "SUCCESS", (name, status)
+
+
+def made(type, name, *arguments):
+    """What a call that must work writes through its first argument."""
+    out = type()
+    ok(name, ctypes.byref(out), *arguments)
+    return out
+
+
+def row(about, what, status, **value):
+    print(json.dumps({"about": about, "call": what, "status": status} | value), flush=True)
+
+
+def new_stream():
+    return made(Handle, "cuStreamCreate", NON_BLOCKING)
+
+
+def new_pool(handles, location=DEVICE, device=0):
+    properties = PoolProperties(kind=PINNED, handles=handles, location=Location(location, device))
+    return made(Handle, "cuMemPoolCreate", ctypes.byref(properties))
+
+
+def pools_between_processes(about, location):
+    stream, pool = new_stream(), new_pool(FILE, location)
+    memory = made(Address, "cuMemAllocFromPoolAsync", Size(4096), pool, stream)
+    ok("cuStreamSynchronize", stream)
+    data, again, files = Bytes64(), Bytes64(), []
+
+    def export(what):
+        file = ctypes.c_int(-1)
+        row(about, what, call("cuMemPoolExportToShareableHandle", ctypes.byref(file), pool, FILE, Address(0)))
+        files.append(file.value)
+
+    def import_pool(what, others):
+        out = Handle()
+        status = call("cuMemPoolImportFromShareableHandle", ctypes.byref(out), Handle(files[0]), FILE, Address(0))
+        row(about, what, status, value="the same" if out.value in others else "another")
+        return out
+
+    def import_pointer(what, through, others):
+        out = Address()
+        status = call("cuMemPoolImportPointer", ctypes.byref(out), through, data)
+        known = {} if status != "SUCCESS" else {"value": "the same" if out.value in others else "another"}
+        row(about, what, status, **known)
+        return out
+
+    row(about, "export a pointer, the pool was not exported", call("cuMemPoolExportPointer", data, memory))
+    export("export the pool")
+    row(about, "export a pointer, the pool was exported", call("cuMemPoolExportPointer", data, memory))
+    fresh = made(Address, "cuMemAllocFromPoolAsync", Size(4096), pool, stream)
+    row(about, "export a pointer, just allocated", call("cuMemPoolExportPointer", again, fresh))
+    export("export the pool again")
+    imported = import_pool("import the pool", [pool.value])
+    second = import_pool("import the pool again", [imported.value])
+    for file in files:
+        os.close(file)
+    out = Address()
+    status = call("cuMemAllocFromPoolAsync", ctypes.byref(out), Size(256), imported, stream)
+    row(about, "allocate from the imported pool", status)
+    alias = import_pointer("import the pointer", imported, [memory.value])
+    import_pointer("import the pointer again", imported, [alias.value])
+    import_pointer("import the pointer through the second import", second, [alias.value])
+    row(about, "export the imported pointer", call("cuMemPoolExportPointer", again, alias))
+    row(about, "free the imported pointer", call("cuMemFreeAsync", alias, stream))
+    ok("cuStreamSynchronize", stream)
+    row(about, "fill the original", call("cuMemsetD8Async", memory, ctypes.c_ubyte(1), Size(16), stream))
+    ok("cuStreamSynchronize", stream)
+    row(about, "free the original", call("cuMemFreeAsync", memory, stream))
+    ok("cuMemFreeAsync", fresh, stream)
+    ok("cuStreamSynchronize", stream)
+    row(about, "destroy the imported pool", call("cuMemPoolDestroy", imported))
+    row(about, "destroy the imported pool a second time", call("cuMemPoolDestroy", second))
+    last = made(Address, "cuMemAllocFromPoolAsync", Size(256), pool, stream)
+    ok("cuMemFreeAsync", last, stream)
+    ok("cuStreamSynchronize", stream)
+    row(about, "destroy the original pool", call("cuMemPoolDestroy", pool))
+    ok("cuStreamDestroy_v2", stream)
+
+
+def events_between_processes():
+    about = "events between processes"
+    open_event = cuda.cuIpcOpenEventHandle
+    open_event.argtypes = [ctypes.POINTER(Handle), EventHandle]
+    event, handle, out = made(Handle, "cuEventCreate", DISABLE_TIMING | INTERPROCESS), EventHandle(), Handle()
+    row(about, "get a handle", call("cuIpcGetEventHandle", ctypes.byref(handle), event))
+    row(about, "open the own event", call("cuIpcOpenEventHandle", ctypes.byref(out), handle))
+    row(about, "open what is no handle", call("cuIpcOpenEventHandle", ctypes.byref(out), EventHandle()))
+    ok("cuEventDestroy_v2", event)
+
+
+def two_devices(first):
+    about = "two devices"
+    contexts = first, made(Handle, "cuDevicePrimaryCtxRetain", 1)
+    events = []
+    streams = []
+    for context in contexts:
+        ok("cuCtxSetCurrent", context)
+        events.append(made(Handle, "cuEventCreate", 0))
+        streams.append(new_stream())
+        ok("cuEventRecord", events[-1], streams[-1])
+        ok("cuStreamSynchronize", streams[-1])
+    time = ctypes.c_float()
+    row(about, "time between their events", call("cuEventElapsedTime", ctypes.byref(time), *events))
+    row(about, "time back", call("cuEventElapsedTime", ctypes.byref(time), *reversed(events)))
+    ok("cuCtxSetCurrent", first)
+    pool = new_pool(0)
+
+    def access(device):
+        flags, location = ctypes.c_int(-1), Location(DEVICE, device)
+        ok("cuMemPoolGetAccess", ctypes.byref(flags), pool, ctypes.byref(location))
+        return {"value": flags.value}
+
+    def set_access(of, device, flags):
+        wanted = Access(Location(DEVICE, device), flags)
+        return call("cuMemPoolSetAccess", of, ctypes.byref(wanted), Size(1))
+
+    row(about, "access of the own device", "SUCCESS", **access(0))
+    row(about, "access of the other device", "SUCCESS", **access(1))
+    row(about, "give it", set_access(pool, 1, READ_WRITE), **access(1))
+    row(about, "take it back", set_access(pool, 1, NONE), **access(1))
+    row(about, "give it to read", set_access(pool, 1, READ), **access(1))
+    row(about, "take it from the own device", set_access(pool, 0, NONE))
+    row(about, "give it to no device", set_access(pool, 99, READ_WRITE))
+    far = new_pool(0, device=1)
+    near_memory = made(Address, "cuMemAllocFromPoolAsync", Size(256), pool, streams[0])
+    far_memory = made(Address, "cuMemAllocFromPoolAsync", Size(256), far, streams[1])
+    for stream in streams:
+        ok("cuStreamSynchronize", stream)
+    copy = near_memory, far_memory, Size(256), streams[0]
+    row(about, "copy to the other's pool without access", call("cuMemcpyAsync", far_memory, near_memory, *copy[2:]))
+    assert set_access(far, 0, READ_WRITE) == "SUCCESS"
+    row(about, "copy to the other's pool with access", call("cuMemcpyAsync", far_memory, near_memory, *copy[2:]))
+    ok("cuStreamSynchronize", streams[0])
+    ok("cuMemFreeAsync", near_memory, streams[0])
+    ok("cuMemFreeAsync", far_memory, streams[1])
+    for stream in streams:
+        ok("cuStreamSynchronize", stream)
+    set_access(pool, 1, READ_WRITE)
+    ok("cuMemPoolDestroy", pool)
+    pool = new_pool(0)
+    row(about, "access of the other device to a pool made after one that it had access to", "SUCCESS", **access(1))
+    for each in (pool, far):
+        ok("cuMemPoolDestroy", each)
+
+
+def virtual_memory():
+    about = "virtual memory"
+    properties = MemoryProperties(kind=PINNED, handles=FILE, location=Location(DEVICE, 0))
+    grain = made(Size, "cuMemGetAllocationGranularity", ctypes.byref(properties), 1).value
+    wanted = Access(Location(DEVICE, 0), READ_WRITE)
+    at = made(Address, "cuMemAddressReserve", Size(2 * grain), Size(0), Address(0), Address(0))
+    memory = made(Address, "cuMemCreate", Size(grain), ctypes.byref(properties), Address(0))
+    ok("cuMemMap", at, Size(grain), Size(0), memory, Address(0))
+    ok("cuMemSetAccess", at, Size(grain), ctypes.byref(wanted), Size(1))
+    other = Address()
+    arguments = Size(grain), Size(0), at, Address(0)
+    status = call("cuMemAddressReserve", ctypes.byref(other), *arguments)
+    row(about, "reserve addresses that are taken", status, value="the same" if other.value == at.value else "another")
+    retained = Address()
+    status = call("cuMemRetainAllocationHandle", ctypes.byref(retained), Handle(at.value))
+    row(about, "retain a handle", status, value="the same" if retained.value == memory.value else "another")
+    ok("cuMemMap", Address(at.value + grain), Size(grain), Size(0), retained, Address(0))
+    row(about, "unmap two mappings at once", call("cuMemUnmap", at, Size(2 * grain)))
+
+    def without_a_context():
+        about = "virtual memory, without a current context"
+        memory, at = Address(), Address()
+        size = Size(grain)
+        status = call("cuMemCreate", ctypes.byref(memory), size, ctypes.byref(properties), Address(0))
+        row(about, "create memory", status)
+        row(about, "reserve", call("cuMemAddressReserve", ctypes.byref(at), size, Size(0), Address(0), Address(0)))
+        row(about, "map", call("cuMemMap", at, size, Size(0), memory, Address(0)))
+        row(about, "set access", call("cuMemSetAccess", at, size, ctypes.byref(wanted), Size(1)))
+        row(about, "unmap", call("cuMemUnmap", at, size))
+        row(about, "release", call("cuMemRelease", memory))
+        row(about, "free the addresses", call("cuMemAddressFree", at, size))
+
+    thread = threading.Thread(target=without_a_context)
+    thread.start()
+    thread.join()
+
+
+def main():
+    ok("cuInit", 0)
+    count = made(ctypes.c_int, "cuDeviceGetCount").value
+    context = made(Handle, "cuDevicePrimaryCtxRetain", 0)
+    ok("cuCtxSetCurrent", context)
+    virtual_memory()
+    events_between_processes()
+    if count > 1:
+        two_devices(context)
+        ok("cuCtxSetCurrent", context)
+    pools_between_processes("pools between processes, of a device", DEVICE)
+    pools_between_processes("pools between processes, of the host", HOST)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What was measured on a real driver, measured again on the one that the tests run on."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from .conftest import is_sim
+
+FACTS = pathlib.Path(__file__).parents[2] / "facts"
+pytestmark = pytest.mark.thread_unsafe(reason="other processes")
+
+
+def rows_of(text):
+    rows = [json.loads(line) for line in text.splitlines()]
+    return {(row.pop("about"), row.pop("call")): row for row in rows}
+
+
+def test_memory():
+    script = [sys.executable, str(FACTS / "measure_memory.py")]
+    simulated = [sys.executable, "-m", "cuirass", "sim", "--"] if is_sim() else []
+    done = subprocess.run([*simulated, *script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    found, wanted = rows_of(done.stdout), rows_of((FACTS / "memory.jsonl").read_text())
+    if not any(about == "two devices" for about, _call in found):
+        wanted = {key: row for key, row in wanted.items() if key[0] != "two devices"}
+    differences = tomllib.loads((FACTS / "differences.toml").read_text())["difference"]
+    listed = {(entry["scene"], call): entry for entry in differences for call in entry["steps"]} if is_sim() else {}
+    for key, row in wanted.items():
+        if key in listed:
+            assert (row["status"], found[key]["status"]) == (listed[key]["real"], listed[key]["simulated"]), key
+        else:
+            assert found.get(key) == row, key
