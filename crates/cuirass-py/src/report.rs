@@ -27,6 +27,17 @@ pub fn attached<T>(code: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(code)
 }
 
+/// Whether this thread is attached to the interpreter.
+#[cfg(feature = "gauntlet")]
+pub fn is_attached() -> bool {
+    unsafe extern "C" {
+        // Not in the stable interface, which the engine of the gauntlet does not have to keep to.
+        fn PyGILState_Check() -> std::ffi::c_int;
+    }
+    // SAFETY: [interpreter] it may be called by any thread, attached or not.
+    unsafe { PyGILState_Check() == 1 }
+}
+
 /// Refuses to be imported in a second interpreter: classes, reporter and exit hook are one for the process.
 pub fn only_in_the_main_interpreter() -> PyResult<()> {
     // SAFETY: [interpreter] the thread is attached.

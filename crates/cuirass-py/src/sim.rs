@@ -156,12 +156,8 @@ pub fn _sim_calls_made(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
 #[pyfunction]
 pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
     // The simulator has nothing to check before it is initialised.
-    static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
     prepare(py)?;
-    if !IS_INITIALISED.load(Ordering::Acquire) {
-        run(py, || driver::device_count().map(drop))?;
-        IS_INITIALISED.store(true, Ordering::Release);
-    }
+    run(py, || cuirass::Device::all().map(drop))?;
     let symbol = symbol(py, "cuirass_sim_check_order")?;
     // SAFETY: [simulator-export] the export's documented signature.
     let set: unsafe extern "C" fn(c_int) -> c_int = unsafe { std::mem::transmute(symbol) };

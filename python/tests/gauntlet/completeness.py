@@ -100,6 +100,9 @@ def is_constructed(kind):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             kind()
+    except cuirass.CUDAError:
+        # It is, and this driver has not what it needs.
+        return True
     except (RuntimeError, NotImplementedError):
         return False
     except (TypeError, ValueError) as error:
