@@ -2,20 +2,26 @@
 
 use crate::Result;
 use crate::status::driver_call;
-use cuirass_sys::cuda::{CUfunction, CUlaunchConfig, CUstream};
+use cuirass_sys::cuda::{CUfunction, CUkernel, CUlaunchConfig, CUstream};
 use std::ffi::{c_int, c_void};
 
-/// `cuLaunchKernelEx`
+/// `cuLaunchKernelEx`, by the kernel's function in the stream's context; a failure names the kernel.
 ///
 /// # Safety
+/// `function` is that of `kernel` in the stream's context, or `kernel` itself, which the driver takes in its place;
 /// `arguments` holds, for each parameter of the kernel, the address of a value of its size; the attributes that
 /// `config` points to are alive; and the kernel may be run with these arguments.
 #[inline]
-pub unsafe fn kernel_ex(config: &CUlaunchConfig, function: CUfunction, arguments: *mut *mut c_void) -> Result<()> {
+pub unsafe fn kernel_ex(
+    config: &CUlaunchConfig,
+    function: CUfunction,
+    kernel: CUkernel,
+    arguments: *mut *mut c_void,
+) -> Result<()> {
     driver_call!(
         entry!(cuLaunchKernelEx),
         (config, function, arguments, std::ptr::null_mut()),
-        "kernel {function:p}, grid {} {} {}, block {} {} {}, {} bytes of shared memory, stream {:p}",
+        "kernel {kernel:p}, grid {} {} {}, block {} {} {}, {} bytes of shared memory, stream {:p}",
         config.gridDimX,
         config.gridDimY,
         config.gridDimZ,

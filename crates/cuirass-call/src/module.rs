@@ -111,6 +111,13 @@ pub fn kernel_get_name(kernel: CUkernel) -> Result<String> {
     Ok(owned_text(text).unwrap_or_default())
 }
 
+/// `cuFuncGetName` (CUDA 12.3): the same for a function.
+pub fn func_get_name(function: CUfunction) -> Result<String> {
+    let mut text = std::ptr::null();
+    driver_call!(entry!(cuFuncGetName), (&raw mut text, function), "function {function:p}")?;
+    Ok(owned_text(text).unwrap_or_default())
+}
+
 /// `cuKernelGetLibrary` (CUDA 12.5)
 pub fn kernel_get_library(kernel: CUkernel) -> Result<CUlibrary> {
     let mut library = std::ptr::null_mut();

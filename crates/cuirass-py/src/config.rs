@@ -43,7 +43,7 @@ impl LaunchConfig {
 /// Sizes in three dimensions.
 #[inline]
 fn sizes(object: &Bound<'_, PyAny>, name: &str) -> PyResult<[u32; 3]> {
-    if object.is_instance_of::<PyInt>() {
+    if object.is_exact_instance_of::<PyInt>() || object.is_instance_of::<PyInt>() {
         return Ok([size(object, name)?, 1, 1]);
     }
     if let Ok(tuple) = object.cast::<PyTuple>()

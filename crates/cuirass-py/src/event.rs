@@ -6,6 +6,7 @@ use crate::error::{ask, close, closed, not_constructed, raised, run};
 use crate::handle;
 use crate::handle::Equal;
 use crate::memory::ipc::{self, EventDescriptor};
+use crate::raw::{nothing, raw, truth};
 use crate::slot::{Closed, Slot, Use};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -222,3 +223,20 @@ impl Event {
 }
 
 const INVALID_HANDLE: u32 = 400;
+
+raw!(static CLOSE = |call| {
+    let ([], event) = (call.plain()?, call.receiver::<Event>()?);
+    Some(nothing(call, event.get().close(call.py)))
+});
+
+raw!(getter static IS_DONE = |call| {
+    let event = call.receiver::<Event>()?;
+    Some(event.get().is_done(call.py).map(|is_done| truth(call, is_done)))
+});
+
+/// Puts the methods in that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<Event>();
+    CLOSE.replace_method(&class, "close")?;
+    IS_DONE.replace_getter(&class, "is_done")
+}

@@ -40,8 +40,10 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report::only_in_the_main_interpreter()?;
     module.add_class::<context::Context>()?;
     module.add_class::<device::Device>()?;
+    device::install(py)?;
     module.add_class::<properties::DeviceProperties>()?;
     module.add_class::<event::Event>()?;
+    event::install(py)?;
     module.add_class::<kernel::Kernel>()?;
     module.add_class::<kernel::KernelAttributes>()?;
     module.add_class::<kernel::KernelOccupancy>()?;

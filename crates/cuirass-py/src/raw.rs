@@ -10,7 +10,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
+use pyo3::types::{PyBool, PyCFunction, PyDict, PyTuple, PyType};
 use pyo3::{Borrowed, PyTypeInfo};
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,8 +20,15 @@ type Object = *mut ffi::PyObject;
 
 /// A function, and the one that PyO3 made, which takes the calls that are not in the common form.
 pub struct Raw {
-    function: ffi::PyCFunctionFastWithKeywords,
+    function: Function,
     general: PyOnceLock<Py<PyAny>>,
+}
+
+/// What the interpreter calls.
+#[derive(Clone, Copy)]
+pub enum Function {
+    Call(ffi::PyCFunctionFastWithKeywords),
+    Getter(ffi::getter),
 }
 
 /// A call as the interpreter makes it.
@@ -37,8 +44,9 @@ pub struct Call<'a, 'py> {
     named: usize,
 }
 
-/// The keyword of nearly every method here, as the one object that the interpreter has for it.
+/// The keywords of methods here, each as the one object that the interpreter has for it.
 static STREAM: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+static STREAM_PTR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 
 impl<'a, 'py> Call<'a, 'py> {
     #[inline]
@@ -72,18 +80,29 @@ impl<'a, 'py> Call<'a, 'py> {
     /// One argument by position, and by keyword `stream`, alone.
     #[inline]
     pub fn one_and_stream(self) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
+        self.one_and(&STREAM)
+    }
+
+    /// One argument by position, and a second one, by position or by keyword `stream_ptr`.
+    #[inline]
+    pub fn one_and_stream_ptr(self) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
+        self.plain().or_else(|| self.one_and(&STREAM_PTR))
+    }
+
+    #[inline]
+    fn one_and(self, keyword: &AtomicPtr<ffi::PyObject>) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
         let arguments: &[Object; 2] = self.arguments.try_into().ok()?;
         if self.named != 1 {
             return None;
         }
         // SAFETY: [raw-call] a tuple of one name.
         let name = unsafe { ffi::PyTuple_GetItem(self.keywords, 0) };
-        (name == STREAM.load(Ordering::Relaxed)).then(|| arguments.map(|argument| self.borrowed(argument)))
+        (name == keyword.load(Ordering::Relaxed)).then(|| arguments.map(|argument| self.borrowed(argument)))
     }
 }
 
 impl Raw {
-    pub const fn new(function: ffi::PyCFunctionFastWithKeywords) -> Raw {
+    pub const fn new(function: Function) -> Raw {
         Raw { function, general: PyOnceLock::new() }
     }
 
@@ -147,15 +166,20 @@ impl Raw {
         let signature: String = general.getattr("__text_signature__")?.extract()?;
         let doc: String = general.getattr("__doc__")?.extract()?;
         self.general.get_or_init(py, || general.clone().unbind());
-        // SAFETY: [raw-call] a text that ends in NUL; the reference is kept for good.
-        let stream = unsafe { ffi::PyUnicode_InternFromString(c"stream".as_ptr()) };
-        if stream.is_null() {
-            return Err(PyErr::fetch(py));
+        let Function::Call(function) = self.function else {
+            return Err(PyRuntimeError::new_err("internal inconsistency: a getter is no method"));
+        };
+        for (keyword, text) in [(&STREAM, c"stream"), (&STREAM_PTR, c"stream_ptr")] {
+            // SAFETY: [raw-call] a text that ends in NUL; the reference is kept for good.
+            let interned = unsafe { ffi::PyUnicode_InternFromString(text.as_ptr()) };
+            if interned.is_null() {
+                return Err(PyErr::fetch(py));
+            }
+            keyword.store(interned, Ordering::Relaxed);
         }
-        STREAM.store(stream, Ordering::Relaxed);
         Ok(Box::leak(Box::new(ffi::PyMethodDef {
             ml_name: CString::new(name)?.into_raw(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: self.function },
+            ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: function },
             ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
             ml_doc: CString::new(format!("{name}{signature}\n--\n\n{doc}"))?.into_raw(),
         })))
@@ -186,6 +210,40 @@ impl Raw {
         };
         class.setattr(name, method)
     }
+
+    /// Takes the place of a class method of a class, once. Its receiver is the class that it is called on.
+    pub fn replace_class_method(&'static self, class: &Bound<'_, PyType>, name: &str) -> PyResult<()> {
+        // As the class has it: what looking it up would give knows its class already.
+        let definition = self.definition(&class.getattr("__dict__")?.get_item(name)?, name)?;
+        // SAFETY: [raw-call] the definition is never given back.
+        let method = unsafe {
+            Bound::from_owned_ptr_or_err(class.py(), ffi::PyDescr_NewClassMethod(class.as_type_ptr(), definition))?
+        };
+        class.setattr(name, method)
+    }
+
+    /// Takes the place of a property that is only read, once.
+    pub fn replace_getter(&'static self, class: &Bound<'_, PyType>, name: &str) -> PyResult<()> {
+        let py = class.py();
+        let Function::Getter(function) = self.function else {
+            return Err(PyRuntimeError::new_err("internal inconsistency: a method is no getter"));
+        };
+        let general = class.getattr(name)?;
+        let doc: String = general.getattr("__doc__")?.extract()?;
+        let get = general.getattr("__get__")?;
+        self.general.get_or_init(py, || get.unbind());
+        let definition = Box::leak(Box::new(ffi::PyGetSetDef {
+            name: CString::new(name)?.into_raw(),
+            get: Some(function),
+            set: None,
+            doc: CString::new(doc)?.into_raw(),
+            closure: std::ptr::null_mut(),
+        }));
+        // SAFETY: [raw-call] the definition is never given back.
+        let property =
+            unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewGetSet(class.as_type_ptr(), definition))? };
+        class.setattr(name, property)
+    }
 }
 
 #[cold]
@@ -201,8 +259,28 @@ pub fn nothing(call: Call<'_, '_>, result: PyResult<()>) -> PyResult<Object> {
     result.map(|()| call.py.None().into_ptr())
 }
 
-/// A [`Raw`] function: `raw!(pub static CLOSE = |call| …)`, where the common form gives `Some`.
+/// A bool.
+#[inline]
+pub fn truth(call: Call<'_, '_>, value: bool) -> Object {
+    PyBool::new(call.py, value).to_owned().into_any().into_ptr()
+}
+
+/// A [`Raw`] function: `raw!(pub static CLOSE = |call| …)`, where the common form gives `Some`; of a property that is
+/// read, `raw!(getter static IS_DONE = |call| …)`.
 macro_rules! raw {
+    (getter static $name:ident = |$call:ident| $common:expr) => {
+        #[allow(unsafe_code)]
+        static $name: crate::raw::Raw = {
+            unsafe extern "C" fn function(
+                receiver: *mut pyo3::ffi::PyObject,
+                _closure: *mut std::ffi::c_void,
+            ) -> *mut pyo3::ffi::PyObject {
+                // SAFETY: [raw-call] this is what the interpreter calls; there are no arguments.
+                unsafe { $name.answer(receiver, std::ptr::null(), 0, std::ptr::null_mut(), |$call| $common) }
+            }
+            crate::raw::Raw::new(crate::raw::Function::Getter(function))
+        };
+    };
     ($visible:vis static $name:ident = |$call:ident| $common:expr) => {
         #[allow(unsafe_code)]
         $visible static $name: crate::raw::Raw = {
@@ -215,7 +293,7 @@ macro_rules! raw {
                 // SAFETY: [raw-call] this is what the interpreter calls.
                 unsafe { $name.answer(receiver, arguments, count, keywords, |$call| $common) }
             }
-            crate::raw::Raw::new(function)
+            crate::raw::Raw::new(crate::raw::Function::Call(function))
         };
     };
 }

@@ -374,6 +374,11 @@ raw!(static SYNC = |call| {
     Some(nothing(call, stream.get().sync(call.py)))
 });
 
+raw!(static CLOSE = |call| {
+    let ([], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    Some(nothing(call, stream.get().close(call.py)))
+});
+
 raw!(static WAIT = |call| {
     let ([other], stream) = (call.plain()?, call.receiver::<Stream>()?);
     Some(nothing(call, stream.get().wait(call.py, &other)))
@@ -384,5 +389,6 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<Stream>();
     RECORD.replace_method(&class, "record")?;
     SYNC.replace_method(&class, "sync")?;
+    CLOSE.replace_method(&class, "close")?;
     WAIT.replace_method(&class, "wait")
 }

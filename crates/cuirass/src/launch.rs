@@ -196,10 +196,15 @@ unsafe fn launch_inner(
     }
     let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr() };
     let is_plain = config.cluster.is_none() && !config.cooperative && !config.programmatic_stream_serialization;
+    let function = if is_plain && config.shared_bytes <= ALWAYS_ALLOWED_SHARED_BYTES {
+        kernel.function_for(stream)?
+    } else {
+        kernel.as_raw().cast()
+    };
     // SAFETY: [launch-arguments] the caller's promise; the addresses live until the call returns.
     let launched = unsafe {
         if is_plain {
-            call::kernel_ex(&config.driver(config.grid, stream, &mut []), kernel.as_raw().cast(), addresses)
+            call::kernel_ex(&config.driver(config.grid, stream, &mut []), function, kernel.as_raw(), addresses)
         } else {
             with_attributes(stream, config, kernel, addresses)
         }
@@ -213,6 +218,10 @@ unsafe fn launch_inner(
 
 /// How many arguments a launch may have before it allocates.
 const FEW: usize = 16;
+
+/// A kernel may have more dynamic shared memory than this where `cuKernelSetAttribute` said so; it said so of the
+/// kernel, and a function has settings of its own, which go before the kernel's.
+const ALWAYS_ALLOWED_SHARED_BYTES: u32 = 48 << 10;
 
 /// A launch that needs attributes.
 ///
@@ -230,7 +239,7 @@ unsafe fn with_attributes(
     let count = write_attributes(config, &mut attributes);
     let driver = config.driver(config.blocks()?, stream, attributes.get_mut(..count).unwrap_or_default());
     // SAFETY: [launch-arguments] the caller's promise; the attributes live until the call returns.
-    unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), addresses) }
+    unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), kernel.as_raw(), addresses) }
 }
 
 /// A graph that captured a launch holds the kernel, and the memory whose addresses it was given.

@@ -1,7 +1,7 @@
 //! Loaded code: object code, kernels and their attributes.
 #![allow(unsafe_code)]
 
-use crate::context::{Context, capture, scope};
+use crate::context::{Context, Identity, capture, scope};
 use crate::device::Device;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
@@ -9,7 +9,7 @@ use cuirass_call::launch as occupancy;
 use cuirass_call::load;
 use cuirass_call::module as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
-use cuirass_call::sys::cuda::{CUcontext, CUfunction_attribute, CUkernel, CUlibrary};
+use cuirass_call::sys::cuda::{CUcontext, CUfunction, CUfunction_attribute, CUkernel, CUlibrary};
 use cuirass_fault::{Failure, Library, Misuse};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -258,12 +258,22 @@ struct KernelInner {
     /// Read by the first launch, since the driver wants a context for that; none where it cannot tell them (older than
     /// CUDA 12.4).
     parameters: OnceLock<Option<Box<[ParameterInfo]>>>,
+    /// Its functions in the contexts that it was first launched in, from the first on.
+    functions: [OnceLock<FunctionIn>; 8],
     library: Option<Arc<Owned<LibraryKind>>>,
+}
+
+/// The function that a kernel is in a context. It is as good as the context: whoever launches holds that by the stream,
+/// and of a context that has ended no stream is left.
+struct FunctionIn {
+    context: Identity,
+    function: Opaque<CUfunction>,
 }
 
 impl Kernel {
     fn new(raw: CUkernel, library: Option<Arc<Owned<LibraryKind>>>, name: Option<String>) -> Kernel {
-        Kernel(Arc::new(KernelInner { raw: Opaque(raw), name, parameters: OnceLock::new(), library }))
+        let functions = Default::default();
+        Kernel(Arc::new(KernelInner { raw: Opaque(raw), name, parameters: OnceLock::new(), functions, library }))
     }
 
     /// A kernel of another library's.
@@ -340,6 +350,39 @@ impl Kernel {
             Some(parameters.into())
         };
         Ok(self.0.parameters.get_or_init(|| read).as_deref())
+    }
+
+    /// What a launch on the stream is made by: the kernel's function in the stream's context, which the driver needs not
+    /// look up, or where that is not known the kernel itself.
+    #[inline]
+    pub(crate) fn function_for(&self, stream: &Stream) -> Outcome<CUfunction> {
+        let Some(context) = stream.own_context() else { return Ok(self.as_raw().cast()) };
+        for known in &self.0.functions {
+            match known.get() {
+                Some(known) if known.context.is(context) => return Ok(known.function.0),
+                Some(_other) => {}
+                None => return self.find_function(context),
+            }
+        }
+        Ok(self.as_raw().cast())
+    }
+
+    /// Asks for the function in a context, and keeps it where there is room. The first launch would load the code, and
+    /// this does: it fails for the reasons that the launch would.
+    #[cold]
+    #[inline(never)]
+    fn find_function(&self, context: &Context) -> Outcome<CUfunction> {
+        let function = scope::read(context.raw(), || call::kernel_get_function(self.as_raw()))?;
+        let mut found = FunctionIn { context: context.identity(), function: Opaque(function) };
+        for place in &self.0.functions {
+            // Another thread may take a place meanwhile, for the same context even.
+            match place.set(found) {
+                Ok(()) => break,
+                Err(_) if place.get().is_some_and(|known| known.context.is(context)) => break,
+                Err(back) => found = back,
+            }
+        }
+        Ok(function)
     }
 
     /// Its parameters, in order (`cuKernelGetParamInfo`).

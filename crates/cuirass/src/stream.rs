@@ -286,6 +286,15 @@ impl Stream {
         }
     }
 
+    /// The context that it keeps alive, of a stream that was created here.
+    #[inline]
+    pub(crate) fn own_context(&self) -> Option<&Context> {
+        match &self.0.origin {
+            Origin::Created(owned) => Some(owned.parent()),
+            Origin::Foreign { .. } | Origin::Default { .. } => None,
+        }
+    }
+
     /// As [`context`](Stream::context); of a default stream that is bound to a context, that one.
     pub(crate) fn context_inner(&self) -> Outcome<Context> {
         match &self.0.origin {

@@ -3,8 +3,8 @@
 
 use cuirass::testing::Recording;
 use cuirass::{
-    Argument, CodeKind, Device, ErrorKind, Kernel, KernelAttribute, LaunchConfig, ObjectCode, Program, ProgramOptions,
-    Stream, StreamOptions, launch,
+    Argument, CodeKind, Context, Device, ErrorKind, Kernel, KernelAttribute, LaunchConfig, ObjectCode, Program,
+    ProgramOptions, Stream, StreamOptions, launch,
 };
 use cuirass_testkit as testkit;
 
@@ -203,6 +203,94 @@ fn a_kernel_keeps_its_code_loaded() {
     stream.synchronize().unwrap();
     drop(kernel);
     assert!(recording.take().iter().any(|call| call.call == "cuLibraryUnload" && call.status == 0));
+}
+
+/// The functions that launches were made by, and how often one was asked for.
+fn functions(recording: &Recording) -> (Vec<u64>, usize) {
+    let calls = recording.take();
+    let launches = calls.iter().filter(|call| call.call == "cuLaunchKernelEx").map(|call| call.arguments[1]);
+    let asked = calls.iter().filter(|call| call.call == "cuKernelGetFunction").count();
+    (launches.collect(), asked)
+}
+
+fn launch_count(stream: &Stream, kernel: &Kernel) {
+    // SAFETY: [test] the kernel takes nothing and counts in a variable of its own.
+    unsafe { launch(stream, &LaunchConfig::linear(1, 1), kernel, &[]).unwrap() };
+}
+
+#[test]
+fn a_kernel_is_looked_up_once_in_each_context() {
+    let _alone = testkit::alone();
+    let kernel = kernel("count");
+    let handle = kernel.as_raw().addr() as u64;
+    let (one, other) = (stream(), stream());
+    let recording = Recording::start();
+    [&one, &other, &one].iter().for_each(|stream| launch_count(stream, &kernel));
+    let (first, asked) = functions(&recording);
+    assert_eq!((asked, first.len()), (1, 3));
+    assert!(first.iter().all(|function| *function == first[0] && *function != handle), "{first:x?}, {handle:x}");
+    // A default stream follows whatever context is current.
+    device().set_current().unwrap();
+    launch_count(&Stream::legacy_default(), &kernel);
+    assert_eq!(functions(&recording), (vec![handle], 0));
+    one.synchronize().unwrap();
+    other.synchronize().unwrap();
+    Stream::legacy_default().synchronize().unwrap();
+    // A context that comes after one that has ended, maybe at the same address, is another one; and from some on
+    // there is no room.
+    let mut asked = 0;
+    for round in 0..10 {
+        let context = Context::create(device()).unwrap();
+        let stream = Stream::create(&context, &StreamOptions::default()).unwrap();
+        launch_count(&stream, &kernel);
+        launch_count(&stream, &kernel);
+        stream.synchronize().unwrap();
+        let (made_by, now) = functions(&recording);
+        assert!(made_by[0] == made_by[1] && (made_by[0] == handle) == (now == 0), "{round}: {made_by:x?}, {now}");
+        asked += now;
+        stream.close().unwrap();
+        context.close().unwrap();
+    }
+    assert_eq!(asked, 7);
+    // The first one is known still.
+    launch_count(&other, &kernel);
+    assert_eq!(functions(&recording), (vec![first[0]], 0));
+    other.synchronize().unwrap();
+}
+
+#[test]
+fn threads_that_launch_a_kernel_first_at_once_agree() {
+    let _alone = testkit::alone();
+    let kernel = kernel("nothing");
+    let streams: Vec<Stream> = (0..4).map(|_| stream()).collect();
+    let recording = Recording::start();
+    std::thread::scope(|scope| {
+        for stream in &streams {
+            scope.spawn(|| (0..50).for_each(|_| launch_count(stream, &kernel)));
+        }
+    });
+    let (made_by, asked) = functions(&recording);
+    assert!((1..=4).contains(&asked) && made_by.len() == 200, "{asked}, {}", made_by.len());
+    assert!(made_by.iter().all(|function| *function == made_by[0]));
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+}
+
+#[test]
+fn shared_memory_that_was_allowed_after_the_first_launch() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let buffer = device().memory_resource().unwrap().allocate(256, &stream).unwrap();
+    let kernel = kernel("dynamic");
+    let run = |bytes| {
+        let config = LaunchConfig::linear(1, 64).with_shared_bytes(bytes);
+        // SAFETY: [test] 64 threads write 64 ints.
+        unsafe { launch(&stream, &config, &kernel, &[(&buffer).into()]) }
+    };
+    run(256).unwrap();
+    assert!(run(100_000).is_err());
+    kernel.set_attribute(KernelAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100_000, device()).unwrap();
+    run(100_000).unwrap();
+    stream.synchronize().unwrap();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use cuirass_sys::cuda::*;
 use std::sync::atomic::AtomicPtr;
 
 /// How many calls this table has.
-pub const COUNT: usize = 158;
+pub const COUNT: usize = 159;
 /// The calls.
 pub static DRIVER: Table<COUNT> = Table {
     library: Library::Driver,
@@ -148,6 +148,7 @@ pub static DRIVER: Table<COUNT> = Table {
         AtomicPtr::new(first_use::cuMemSetAccess as *mut ()),
         AtomicPtr::new(first_use::cuMemUnmap as *mut ()),
         AtomicPtr::new(first_use::cuFuncGetAttribute as *mut ()),
+        AtomicPtr::new(first_use::cuFuncGetName as *mut ()),
         AtomicPtr::new(first_use::cuFuncSetAttribute as *mut ()),
         AtomicPtr::new(first_use::cuKernelGetAttribute as *mut ()),
         AtomicPtr::new(first_use::cuKernelGetFunction as *mut ()),
@@ -309,6 +310,7 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(first_use::cuMemSetAccess as *mut ()),
         super::Stub(first_use::cuMemUnmap as *mut ()),
         super::Stub(first_use::cuFuncGetAttribute as *mut ()),
+        super::Stub(first_use::cuFuncGetName as *mut ()),
         super::Stub(first_use::cuFuncSetAttribute as *mut ()),
         super::Stub(first_use::cuKernelGetAttribute as *mut ()),
         super::Stub(first_use::cuKernelGetFunction as *mut ()),
@@ -469,6 +471,7 @@ pub static DRIVER: Table<COUNT> = Table {
         super::Stub(through::cuMemSetAccess as *mut ()),
         super::Stub(through::cuMemUnmap as *mut ()),
         super::Stub(through::cuFuncGetAttribute as *mut ()),
+        super::Stub(through::cuFuncGetName as *mut ()),
         super::Stub(through::cuFuncSetAttribute as *mut ()),
         super::Stub(through::cuKernelGetAttribute as *mut ()),
         super::Stub(through::cuKernelGetFunction as *mut ()),
@@ -1686,6 +1689,14 @@ static INFO: [CallInfo; COUNT] = [
     },
     CallInfo {
         library: Library::Driver,
+        name: "cuFuncGetName",
+        symbol: "cuFuncGetName",
+        since: 12030,
+        family: "module",
+        parameters: &["*mut *const::std::os::raw::c_char", "CUfunction"],
+    },
+    CallInfo {
+        library: Library::Driver,
         name: "cuFuncSetAttribute",
         symbol: "cuFuncSetAttribute",
         since: 9000,
@@ -2151,52 +2162,54 @@ pub mod at {
     pub const cuMemUnmap: usize = 133;
     /// `cuFuncGetAttribute`
     pub const cuFuncGetAttribute: usize = 134;
+    /// `cuFuncGetName`
+    pub const cuFuncGetName: usize = 135;
     /// `cuFuncSetAttribute`
-    pub const cuFuncSetAttribute: usize = 135;
+    pub const cuFuncSetAttribute: usize = 136;
     /// `cuKernelGetAttribute`
-    pub const cuKernelGetAttribute: usize = 136;
+    pub const cuKernelGetAttribute: usize = 137;
     /// `cuKernelGetFunction`
-    pub const cuKernelGetFunction: usize = 137;
+    pub const cuKernelGetFunction: usize = 138;
     /// `cuKernelGetLibrary`
-    pub const cuKernelGetLibrary: usize = 138;
+    pub const cuKernelGetLibrary: usize = 139;
     /// `cuKernelGetName`
-    pub const cuKernelGetName: usize = 139;
+    pub const cuKernelGetName: usize = 140;
     /// `cuKernelGetParamInfo`
-    pub const cuKernelGetParamInfo: usize = 140;
+    pub const cuKernelGetParamInfo: usize = 141;
     /// `cuKernelSetAttribute`
-    pub const cuKernelSetAttribute: usize = 141;
+    pub const cuKernelSetAttribute: usize = 142;
     /// `cuLibraryEnumerateKernels`
-    pub const cuLibraryEnumerateKernels: usize = 142;
+    pub const cuLibraryEnumerateKernels: usize = 143;
     /// `cuLibraryGetGlobal`
-    pub const cuLibraryGetGlobal: usize = 143;
+    pub const cuLibraryGetGlobal: usize = 144;
     /// `cuLibraryGetKernel`
-    pub const cuLibraryGetKernel: usize = 144;
+    pub const cuLibraryGetKernel: usize = 145;
     /// `cuLibraryGetKernelCount`
-    pub const cuLibraryGetKernelCount: usize = 145;
+    pub const cuLibraryGetKernelCount: usize = 146;
     /// `cuLibraryGetModule`
-    pub const cuLibraryGetModule: usize = 146;
+    pub const cuLibraryGetModule: usize = 147;
     /// `cuLibraryLoadData`
-    pub const cuLibraryLoadData: usize = 147;
+    pub const cuLibraryLoadData: usize = 148;
     /// `cuLibraryUnload`
-    pub const cuLibraryUnload: usize = 148;
+    pub const cuLibraryUnload: usize = 149;
     /// `cuStreamCreateWithPriority`
-    pub const cuStreamCreateWithPriority: usize = 149;
+    pub const cuStreamCreateWithPriority: usize = 150;
     /// `cuStreamDestroy_v2`
-    pub const cuStreamDestroy_v2: usize = 150;
+    pub const cuStreamDestroy_v2: usize = 151;
     /// `cuStreamGetCtx`
-    pub const cuStreamGetCtx: usize = 151;
+    pub const cuStreamGetCtx: usize = 152;
     /// `cuStreamGetFlags`
-    pub const cuStreamGetFlags: usize = 152;
+    pub const cuStreamGetFlags: usize = 153;
     /// `cuStreamGetId`
-    pub const cuStreamGetId: usize = 153;
+    pub const cuStreamGetId: usize = 154;
     /// `cuStreamGetPriority`
-    pub const cuStreamGetPriority: usize = 154;
+    pub const cuStreamGetPriority: usize = 155;
     /// `cuStreamQuery`
-    pub const cuStreamQuery: usize = 155;
+    pub const cuStreamQuery: usize = 156;
     /// `cuStreamSynchronize`
-    pub const cuStreamSynchronize: usize = 156;
+    pub const cuStreamSynchronize: usize = 157;
     /// `cuStreamWaitEvent`
-    pub const cuStreamWaitEvent: usize = 157;
+    pub const cuStreamWaitEvent: usize = 158;
 }
 /// What each entry points to.
 #[allow(non_camel_case_types, missing_docs)]
@@ -2498,6 +2511,7 @@ pub mod pointer {
     pub type cuMemUnmap = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
     pub type cuFuncGetAttribute =
         unsafe extern "C" fn(*mut ::std::os::raw::c_int, CUfunction_attribute, CUfunction) -> CUresult;
+    pub type cuFuncGetName = unsafe extern "C" fn(*mut *const ::std::os::raw::c_char, CUfunction) -> CUresult;
     pub type cuFuncSetAttribute =
         unsafe extern "C" fn(CUfunction, CUfunction_attribute, ::std::os::raw::c_int) -> CUresult;
     pub type cuKernelGetAttribute =
@@ -4270,6 +4284,16 @@ mod first_use {
             Ok(real) => unsafe {
                 let real: pointer::cuFuncGetAttribute = std::mem::transmute(real.as_ptr());
                 real(pi, attrib, hfunc)
+            },
+            Err(status) => CUresult(status),
+        }
+    }
+    pub unsafe extern "C" fn cuFuncGetName(name: *mut *const ::std::os::raw::c_char, hfunc: CUfunction) -> CUresult {
+        match resolve(&DRIVER, at::cuFuncGetName) {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            Ok(real) => unsafe {
+                let real: pointer::cuFuncGetName = std::mem::transmute(real.as_ptr());
+                real(name, hfunc)
             },
             Err(status) => CUresult(status),
         }
@@ -6698,6 +6722,15 @@ mod through {
                 }
             },
         ))
+    }
+    pub unsafe extern "C" fn cuFuncGetName(name: *mut *const ::std::os::raw::c_char, hfunc: CUfunction) -> CUresult {
+        CUresult(intercepted(&DRIVER, at::cuFuncGetName, &[Word::of(&name), Word::of(&hfunc)], &mut |real| {
+            // SAFETY: [entry-signature] the pointer was looked up by this call's own name and version.
+            unsafe {
+                let real: pointer::cuFuncGetName = std::mem::transmute(real.as_ptr());
+                real(name, hfunc).0
+            }
+        }))
     }
     pub unsafe extern "C" fn cuFuncSetAttribute(
         hfunc: CUfunction,

@@ -8,12 +8,13 @@ use crate::handle::Equal;
 use crate::memory;
 use crate::options;
 use crate::properties::DeviceProperties;
+use crate::raw::raw;
 use crate::slot::Detached;
 use crate::stream::Stream;
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyInt, PyTuple, PyType};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod cached;
@@ -53,17 +54,19 @@ impl Device {
     #[new]
     #[pyo3(signature = (device_id=None))]
     fn new(py: Python<'_>, device_id: Option<&Bound<'_, PyAny>>) -> PyResult<Py<Device>> {
+        // Asked first: a cast that fails costs more than the rest.
+        if let Some(object) = device_id.filter(|object| object.is_exact_instance_of::<PyInt>())
+            && let Some(known) = Device::known(py, ordinal(object, "device_id")?)
+            && !cuirass::driver::is_forked()
+        {
+            return Ok(known);
+        }
         let device = match device_id {
             None => current(py)?,
             Some(object) => match object.cast::<Device>() {
                 Ok(device) => device.get().device,
                 Err(_number) => {
                     let ordinal = ordinal(object, "device_id")?;
-                    if let Some(known) = Device::known(py, ordinal)
-                        && !cuirass::driver::is_forked()
-                    {
-                        return Ok(known);
-                    }
                     crate::sim::prepare(py)?;
                     run(py, || cuirass::Device::new(ordinal))?
                 }
@@ -359,4 +362,23 @@ impl Device {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("<Device {} ({})>", self.device.ordinal(), self.name(py)?))
     }
+}
+
+raw!(static CREATE_STREAM = |call| {
+    let ([], device) = (call.plain()?, call.receiver::<Device>()?);
+    let made = device.get().create_stream(call.py, None, None);
+    Some(made.and_then(|stream| Ok(Bound::new(call.py, stream)?.into_ptr())))
+});
+
+raw!(static CREATE_EVENT = |call| {
+    let ([], device) = (call.plain()?, call.receiver::<Device>()?);
+    let made = device.get().create_event(call.py, None);
+    Some(made.and_then(|event| Ok(Bound::new(call.py, event)?.into_ptr())))
+});
+
+/// Puts the methods in that are called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<Device>();
+    CREATE_STREAM.replace_method(&class, "create_stream")?;
+    CREATE_EVENT.replace_method(&class, "create_event")
 }

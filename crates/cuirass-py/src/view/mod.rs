@@ -24,5 +24,6 @@ use pyo3::prelude::*;
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<layout::StridedLayout>()?;
     module.add_class::<strided::StridedMemoryView>()?;
+    strided::install(module.py())?;
     exchange::install(module.py())
 }

@@ -94,8 +94,8 @@ impl Drop for Use {
 pub fn of_any(object: &Bound<'_, PyAny>, stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<Parts> {
     let consumer = protocol::consumer(stream_ptr)?;
     match protocol::offers(object)? {
-        Offers::Array | Offers::Api(..) => return protocol::from_dlpack(object, consumer),
         Offers::Methods => {}
+        offers => return protocol::from_offers(object, offers, consumer),
     }
     let py = object.py();
     if object.hasattr(intern!(py, "__dlpack__"))? {

@@ -168,7 +168,12 @@ pub fn order(py: Python<'_>, device: i32, producer: u64, consumer: i64) -> PyRes
 
 /// The view of an object with `__dlpack__`.
 pub fn from_dlpack(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
-    match offers(object)? {
+    from_offers(object, offers(object)?, consumer)
+}
+
+/// The same of an object whose class has been looked at.
+pub fn from_offers(object: &Bound<'_, PyAny>, offers: Offers, consumer: i64) -> PyResult<Parts> {
+    match offers {
         Offers::Array => match numpy::read(object, As::DlPack)? {
             Some(parts) => Ok(parts),
             None => by_methods(object, consumer),

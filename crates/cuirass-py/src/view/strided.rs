@@ -3,6 +3,7 @@
 use crate::context::not_yet;
 use crate::error::ask;
 use crate::nested;
+use crate::raw::raw;
 use crate::stream::Stream;
 use crate::view::copy;
 use crate::view::dlpack::{self, CPU, Device, Dims, refused};
@@ -590,4 +591,15 @@ fn view_argument<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'
             Err(PyTypeError::new_err(format!("other must be a StridedMemoryView, not {kind}")))
         }
     }
+}
+
+raw!(static FROM_ANY_INTERFACE = |call| {
+    let ([object, stream_ptr], class) = (call.one_and_stream_ptr()?, call.receiver::<PyType>()?);
+    let stream_ptr = Some(&*stream_ptr).filter(|stream| !stream.is_none());
+    Some(StridedMemoryView::from_any_interface(&class, &object, stream_ptr).map(Bound::into_ptr))
+});
+
+/// Puts the method in that is called most.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    FROM_ANY_INTERFACE.replace_class_method(&py.get_type::<StridedMemoryView>(), "from_any_interface")
 }

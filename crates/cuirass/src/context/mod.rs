@@ -10,7 +10,7 @@ use cuirass_call::memory::buffer as memory;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::sys::cuda::{CUcontext, CUdevice, CUlimit};
 use cuirass_fault::Failure;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A CUDA context. Clones are the same context; it is released with the last of them and of everything made in it.
 #[derive(Clone)]
@@ -19,6 +19,18 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     handle: Handle,
     device: Device,
+}
+
+/// Tells a context from every other, those that come after it among them, and has no share of it.
+pub(crate) struct Identity(Weak<Inner>);
+
+impl Identity {
+    /// Whether it is this context's.
+    #[inline]
+    pub(crate) fn is(&self, context: &Context) -> bool {
+        // The weak reference keeps the place, so that no other context has the address.
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&context.0))
+    }
 }
 
 enum Handle {
@@ -150,6 +162,10 @@ impl Context {
             Handle::Created(owned) => owned.raw(),
             Handle::Borrowed(token) => token.0,
         }
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity(Arc::downgrade(&self.0))
     }
 
     /// The device that it is on.

@@ -5,7 +5,7 @@ use crate::graph::recording::Attachments;
 use crate::{Outcome, Result};
 use cuirass_call::graph::{definition as call, node as node_call};
 use cuirass_call::module as module_call;
-use cuirass_call::sys::cuda::CUgraph;
+use cuirass_call::sys::cuda::{CUDA_KERNEL_NODE_PARAMS, CUgraph};
 use cuirass_fault::Failure;
 use layout::adt::dag::NodeHandle;
 use layout::backends::svg::SVGWriter;
@@ -84,7 +84,7 @@ fn describe(node: GraphNode) -> Outcome<(String, &'static str)> {
     match node.kind() {
         NodeKind::CU_GRAPH_NODE_TYPE_KERNEL => {
             let params = node_call::kernel_get_params(node.as_raw())?;
-            let name = kernel_name(params.kern)?;
+            let name = kernel_name(&params)?;
             let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
             let block = [params.blockDimX, params.blockDimY, params.blockDimZ];
             Ok((format!("{name}\n{} x {}", shape(grid), shape(block)), "#c8e6c9"))
@@ -107,12 +107,18 @@ fn describe(node: GraphNode) -> Outcome<(String, &'static str)> {
     }
 }
 
-/// A kernel's name, where the driver can tell it (CUDA 12.3 and newer, and kernels of libraries).
-fn kernel_name(kernel: cuirass_call::sys::cuda::CUkernel) -> Outcome<String> {
-    if kernel.is_null() || cuirass_call::load::driver_version().is_ok_and(|version| version < 12030) {
+/// A kernel's name, where the driver can tell it (CUDA 12.3 and newer).
+fn kernel_name(params: &CUDA_KERNEL_NODE_PARAMS) -> Outcome<String> {
+    let (function, kernel) = (params.func, params.kern);
+    if cuirass_call::load::driver_version().is_ok_and(|version| version < 12030) {
         return Ok("kernel".to_owned());
     }
-    module_call::kernel_get_name(kernel)
+    // A node has the one or the other, and the function goes first.
+    match (function.is_null(), kernel.is_null()) {
+        (false, _) => module_call::func_get_name(function),
+        (true, false) => module_call::kernel_get_name(kernel),
+        (true, true) => Ok("kernel".to_owned()),
+    }
 }
 
 fn shape([x, y, z]: [u32; 3]) -> String {
