@@ -381,6 +381,30 @@ fn a_pointer_imported_twice_is_mapped_once_and_freed_once() {
 }
 
 #[test]
+fn memory_of_the_host_is_imported_once_at_a_time() {
+    alone("memory_of_the_host_is_imported_once_at_a_time", "", || {
+        let (d, _) = Driver::ready();
+        let tool = Tool::new(&d);
+        let pool = tool.pool(true);
+        let memory = tool.allocate(pool, BYTES);
+        let imported = tool.import_pool(&tool.file(pool));
+        let data = tool.export(memory);
+        let mut got = 0_usize;
+        for _round in 0..2 {
+            let alias = tool.import(imported, &data);
+            let status = d.call("cuMemPoolImportPointer", (&raw mut got, imported, data.as_ptr()));
+            assert_eq!((status.as_str(), got), ("ALREADY_MAPPED", 0));
+            assert_eq!(d.census()["imported_memory"], 1);
+            tool.free(alias);
+        }
+        tool.free(memory);
+        [imported, pool].into_iter().for_each(|pool| tool.destroy(pool));
+        assert_eq!(d.call("cuMemPoolDestroy", (imported,)), "INVALID_VALUE");
+        assert_eq!((&d.census()["imported_memory"], &d.census()["pool"], mappings()), (&0.into(), &0.into(), 0));
+    });
+}
+
+#[test]
 fn a_free_by_the_exporter_leaves_the_importer_its_bytes() {
     pair(
         "a_free_by_the_exporter_leaves_the_importer_its_bytes",

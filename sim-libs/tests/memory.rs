@@ -413,6 +413,50 @@ fn another_devices_memory_needs_leave() {
 }
 
 #[test]
+fn a_copy_needs_access_to_another_devices_pool() {
+    alone("a_copy_needs_access_to_another_devices_pool", "devices=2,memory=256MiB", || {
+        let (d, first) = Driver::ready();
+        let stream = d.stream(1);
+        let near = d.get("cuMemAllocAsync", |out| (out, 64_usize, stream));
+        d.ok("cuMemsetD8Async", (near, 3_u8, 64_usize, stream));
+        let second = d.get("cuDevicePrimaryCtxRetain", |out| (out, 1_i32));
+        d.ok("cuCtxSetCurrent", (second,));
+        let theirs = d.stream(1);
+        let far = d.get("cuMemAllocAsync", |out| (out, 64_usize, theirs));
+        let pool = d.get("cuDeviceGetDefaultMemPool", |out| (out, 1_i32));
+        d.ok("cuStreamSynchronize", (theirs,));
+        d.ok("cuCtxSetCurrent", (first,));
+        // In a row, in rows (CUDA_MEMCPY2D: device to device, 8 bytes eight times), and in a batch.
+        const SIZE: usize = 64;
+        let batch = |to: usize, from: usize| {
+            let (attributes, at, size) = ([1_u32, 0, 0, 0, 0, 0], 0_usize, SIZE);
+            let (sides, how) = ((&raw const to, &raw const from), (attributes.as_ptr(), &raw const at));
+            let given = (sides.0, sides.1, &raw const size, 1_usize, how.0, how.1, 1_usize, stream);
+            d.call("cuMemcpyBatchAsync_v2", given)
+        };
+        let rows = |to: usize, from: usize| {
+            let what = [0, 0, 2, 0, from, 0, 8, 0, 0, 2, 0, to, 0, 8, 8, 8];
+            d.call("cuMemcpy2DAsync_v2", (what.as_ptr(), stream))
+        };
+        for (to, from) in [(far, near), (near, far)] {
+            assert_eq!(d.call("cuMemcpyAsync", (to, from, SIZE, stream)), "INVALID_VALUE");
+            assert_eq!(d.call("cuMemcpyDtoDAsync_v2", (to, from, SIZE, stream)), "INVALID_VALUE");
+            assert_eq!((rows(to, from), batch(to, from)), ("INVALID_VALUE".to_owned(), "INVALID_VALUE".to_owned()));
+        }
+        assert!(d.reports().contains("of a pool that device 0 was given no access to"), "{}", d.reports());
+        // Reading alone cannot be given.
+        let wish = |flags: u32| d.call("cuMemPoolSetAccess", (pool, [1_u32, 0, flags].as_ptr(), 1_usize));
+        assert_eq!((wish(1), wish(2)), ("NOT_SUPPORTED".to_owned(), "INVALID_VALUE".to_owned()));
+        assert_eq!(d.call("cuMemcpyAsync", (far, near, SIZE, stream)), "INVALID_VALUE");
+        assert_eq!(wish(3), "SUCCESS");
+        d.ok("cuMemcpyAsync", (far, near, SIZE, stream));
+        assert_eq!((rows(near, far), batch(far, near)), ("SUCCESS".to_owned(), "SUCCESS".to_owned()));
+        d.ok("cuStreamSynchronize", (stream,));
+        assert_eq!(read(&d, far, SIZE), [3; SIZE]);
+    });
+}
+
+#[test]
 fn absurd_sizes_are_refused() {
     alone("absurd_sizes_are_refused", "memory=1GiB", || {
         let (d, _) = Driver::ready();
