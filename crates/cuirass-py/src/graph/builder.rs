@@ -30,7 +30,8 @@ impl Share for Builder {
 /// Captures work into a graph.
 ///
 /// ``Device.create_graph_builder()`` and ``Stream.create_graph_builder()`` make it. Between ``begin_building()`` and
-/// ``end_building()`` it is given wherever a stream is: what is put on it becomes part of the graph. Memory of the graph
+/// ``end_building()`` it is given wherever a stream is: what is put on it becomes part of the graph. Before and after
+/// that, and on the builder of a body that has not begun, it is its stream: work runs at once, and is in no graph. Memory of the graph
 /// comes from a ``GraphMemoryResource``. Leaving a ``with`` block closes it.
 #[pyclass(frozen, weakref, subclass, module = "cuirass.graph", name = "GraphBuilder")]
 pub struct GraphBuilder {
@@ -318,7 +319,7 @@ impl GraphBuilder {
     /// Returns
     /// -------
     /// GraphBuilder
-    ///     The builder of the body. It begins and ends like any other one, before this one ends.
+    ///     The builder of the body. It begins (``begin_building()``) and ends like any other one, before this one ends.
     fn if_then(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<GraphBuilder> {
         let (builder, condition) = (self.enter()?, condition::argument(condition)?);
         Ok(GraphBuilder::of(run(py, || builder.if_then(&condition))?))
