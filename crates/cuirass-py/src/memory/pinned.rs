@@ -91,6 +91,9 @@ impl PinnedMemoryResource {
     /// Another process's pool (``cuMemPoolImportFromShareableHandle``). It allocates nothing; what it is for is
     /// ``Buffer.from_ipc_descriptor()``.
     ///
+    /// It is for other processes: once the pool's own process has imported it, and given that up, a real driver
+    /// refuses work on the memory of the original.
+    ///
     /// Parameters
     /// ----------
     /// alloc_handle : IPCAllocationHandle or int
