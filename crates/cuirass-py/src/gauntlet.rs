@@ -20,13 +20,20 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_gauntlet_sweep, module)?)?;
     module.add_function(wrap_pyfunction!(_gauntlet_run, module)?)?;
     module.add_function(wrap_pyfunction!(_gauntlet_slice, module)?)?;
-    module.add_function(wrap_pyfunction!(_gauntlet_current, module)?)
+    module.add_function(wrap_pyfunction!(_gauntlet_current, module)?)?;
+    module.add_function(wrap_pyfunction!(_gauntlet_waits_held, module)?)
 }
 
 /// The handle of what is current on this thread, asked past everything.
 #[pyfunction]
 fn _gauntlet_current() -> u64 {
     raw::current()
+}
+
+/// A mistake to be planted: a call that waits, made with the interpreter held.
+#[pyfunction]
+fn _gauntlet_waits_held(py: Python<'_>) -> PyResult<()> {
+    crate::error::ask(py, || cuirass::Device::new(0)?.synchronize())
 }
 
 /// What `CUIRASS_GAUNTLET` asks for: a seed and one in how many; `None` for all.
@@ -72,7 +79,12 @@ fn _gauntlet_sweep(
         operations.into_iter().map(|operation| registered(operation.bind(py), &world)).collect::<PyResult<_>>()?;
     let announce: Box<dyn Fn(&str)> = if told { Box::new(runner::announce) } else { Box::new(|_run| {}) };
     let extent = if whole { Extent::Full } else { runner::extent() };
-    let mut sweep = Sweep::new(Instrument::start(), world_of(py, &world), extent, announce);
+    let mut sweep = Sweep::new(
+        Instrument::start_in(Box::new(crate::report::attachment(py)?)),
+        world_of(py, &world),
+        extent,
+        announce,
+    );
     let run = |sweep: &mut Sweep, operation: &Operation| match &fault {
         None => sweep.operation(operation),
         Some(fault) => sweep.faulted(operation, || method(&world, fault, "__call__").map(drop)),

@@ -7,6 +7,7 @@ use crate::error::{ask, not_constructed, run};
 use crate::handle;
 use crate::handle::Equal;
 use crate::memory::resource::size_of;
+use crate::slot::Detached;
 use cuirass::KernelAttribute;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -15,14 +16,14 @@ use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 /// A kernel: an entry point of loaded code, which it keeps loaded.
 #[pyclass(frozen, weakref, subclass, module = "cuirass", name = "Kernel")]
 pub struct Kernel {
-    kernel: cuirass::Kernel,
+    kernel: Detached<cuirass::Kernel>,
     /// What keeps a kernel of another library's loaded.
     _code: Option<Py<PyAny>>,
 }
 
 impl Kernel {
     pub fn of(kernel: cuirass::Kernel, code: Option<Py<PyAny>>) -> Kernel {
-        Kernel { kernel, _code: code }
+        Kernel { kernel: Detached::new(kernel), _code: code }
     }
 
     #[inline]
@@ -51,7 +52,7 @@ impl Kernel {
     /// Its attributes on the current device; ``attributes[device]`` has those on another.
     #[getter]
     fn attributes(&self) -> KernelAttributes {
-        KernelAttributes { kernel: self.kernel.clone(), device: None }
+        KernelAttributes { kernel: Detached::new(self.kernel.clone()), device: None }
     }
 
     /// How many parameters it has (``cuKernelGetParamInfo``).
@@ -82,7 +83,7 @@ impl Kernel {
     /// How much of a device it can occupy.
     #[getter]
     fn occupancy(&self) -> KernelOccupancy {
-        KernelOccupancy { kernel: self.kernel.clone() }
+        KernelOccupancy { kernel: Detached::new(self.kernel.clone()) }
     }
 
     /// The driver's ``CUkernel``, as a ``cuda.bindings.driver`` object where that package is there, else a number.
@@ -119,8 +120,8 @@ impl Kernel {
         self.raw() >> 4
     }
 
-    fn __repr__(&self) -> String {
-        match self.kernel.name() {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        match py.detach(|| self.kernel.name()) {
             Ok(name) => format!("<Kernel {name} handle={:#x}>", self.raw()),
             Err(_unknown) => format!("<Kernel handle={:#x}>", self.raw()),
         }
@@ -130,7 +131,7 @@ impl Kernel {
 /// The attributes of a kernel on a device, each read from the driver (``cuKernelGetAttribute``) when it is asked for.
 #[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "KernelAttributes")]
 pub struct KernelAttributes {
-    kernel: cuirass::Kernel,
+    kernel: Detached<cuirass::Kernel>,
     /// `None`: the current one.
     device: Option<cuirass::Device>,
 }
@@ -148,7 +149,7 @@ macro_rules! attributes {
             /// The attributes on a device.
             fn __getitem__(&self, py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<KernelAttributes> {
                 let device = device::argument(py, device, "device")?;
-                Ok(KernelAttributes { kernel: self.kernel.clone(), device: Some(device) })
+                Ok(KernelAttributes { kernel: Detached::new(self.kernel.clone()), device: Some(device) })
             }
 
             $(
@@ -209,7 +210,7 @@ attributes! {
 /// How much of a device a kernel can occupy. The device is the current one.
 #[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "KernelOccupancy")]
 pub struct KernelOccupancy {
-    kernel: cuirass::Kernel,
+    kernel: Detached<cuirass::Kernel>,
 }
 
 #[pymethods]

@@ -5,6 +5,7 @@ use crate::handle;
 use crate::handle::Equal;
 use crate::kernel::Kernel;
 use crate::memory::copy::bytes_of;
+use crate::slot::Detached;
 use cuirass::CodeKind;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -23,7 +24,7 @@ pub struct ObjectCode {
     kind: CodeKind,
     name: String,
     symbols: HashMap<String, String>,
-    code: OnceLock<cuirass::ObjectCode>,
+    code: OnceLock<Detached<cuirass::ObjectCode>>,
 }
 
 enum Source {
@@ -44,7 +45,7 @@ pub fn kind_of(name: &str) -> PyResult<CodeKind> {
 impl ObjectCode {
     pub fn of(code: cuirass::ObjectCode) -> ObjectCode {
         let (kind, name, symbols) = (code.kind(), code.name().to_owned(), code.symbols().clone());
-        ObjectCode { source: Source::Code, kind, name, symbols, code: OnceLock::from(code) }
+        ObjectCode { source: Source::Code, kind, name, symbols, code: OnceLock::from(Detached::new(code)) }
     }
 
     /// The code; its file is read if it has not been.
@@ -52,9 +53,12 @@ impl ObjectCode {
         if let (None, Source::Path(path)) = (self.code.get(), &self.source) {
             let bytes = std::fs::read(path)?;
             let code = cuirass::ObjectCode::with_symbols(self.kind, bytes, &self.name, self.symbols.clone());
-            return Ok(self.code.get_or_init(|| code));
+            return Ok(self.code.get_or_init(|| Detached::new(code)));
         }
-        self.code.get().ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("object code without code"))
+        self.code
+            .get()
+            .map(|code| &**code)
+            .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("object code without code"))
     }
 }
 

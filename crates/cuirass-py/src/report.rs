@@ -27,6 +27,20 @@ pub fn attached<T>(code: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(code)
 }
 
+/// What says whether a thread is attached to the interpreter: a function of its own that is not in the stable interface.
+#[cfg(feature = "gauntlet")]
+pub fn attachment(py: Python<'_>) -> PyResult<impl Fn() -> bool + Send + Sync + 'static> {
+    let ctypes = py.import("ctypes")?;
+    let check = ctypes.getattr("pythonapi")?.getattr("PyGILState_Check")?;
+    let address: usize =
+        ctypes.getattr("cast")?.call1((check, ctypes.getattr("c_void_p")?))?.getattr("value")?.extract()?;
+    let check = std::ptr::with_exposed_provenance::<()>(address);
+    // SAFETY: [interpreter] it has this type, and any thread may call it, attached or not.
+    let check: unsafe extern "C" fn() -> std::ffi::c_int = unsafe { std::mem::transmute(check) };
+    // SAFETY: [interpreter] as above.
+    Ok(move || unsafe { check() } == 1)
+}
+
 /// Refuses to be imported in a second interpreter: classes, reporter and exit hook are one for the process.
 pub fn only_in_the_main_interpreter() -> PyResult<()> {
     // SAFETY: [interpreter] the thread is attached.

@@ -157,7 +157,7 @@ pub fn _sim_calls_made(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
 pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
     // The simulator has nothing to check before it is initialised.
     prepare(py)?;
-    run(py, || driver::device_count().map(drop))?;
+    run(py, || cuirass::Device::all().map(drop))?;
     let symbol = symbol(py, "cuirass_sim_check_order")?;
     // SAFETY: [simulator-export] the export's documented signature.
     let set: unsafe extern "C" fn(c_int) -> c_int = unsafe { std::mem::transmute(symbol) };

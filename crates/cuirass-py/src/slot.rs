@@ -61,6 +61,32 @@ pub fn drop_detached<T: Send>(value: T) {
     }
 }
 
+/// What a Python object holds of cuirass without a [`Slot`]: it is dropped with the interpreter released, since it may be
+/// the last share of something whose end waits for the driver.
+pub struct Detached<T: Send>(ManuallyDrop<T>);
+
+impl<T: Send> Detached<T> {
+    pub fn new(value: T) -> Detached<T> {
+        Detached(ManuallyDrop::new(value))
+    }
+}
+
+impl<T: Send> Deref for Detached<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Send> Drop for Detached<T> {
+    fn drop(&mut self) {
+        // SAFETY: [slot-taken] its own drop, after which nobody has it.
+        drop_detached(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
+}
+
 /// A value, with a count of who is using it now. A use costs two atomic operations and no lock.
 ///
 /// `close()` stops new uses. Whoever brings the count to zero after that takes the value out: the closer itself where

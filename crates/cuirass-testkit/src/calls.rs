@@ -1,6 +1,6 @@
 //! What the family lists (`families/*.toml`) say of a call: what it starts, what it ends, which statuses are answers.
 
-use cuirass_call::table::{driver, nvrtc};
+use cuirass_call::table::{CallInfo, driver, nvrtc};
 use cuirass_fault::Library;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,43 @@ pub fn is_answer(library: Library, call: &str, status: u32) -> bool {
     let name = status_name(library, status);
     let short = name.strip_prefix("CUDA_ERROR_").or_else(|| name.strip_prefix("NVRTC_ERROR_")).unwrap_or(&name);
     facts(call).answers.iter().any(|answer| answer == short)
+}
+
+/// The calls that return at once, whatever other threads do: measured on an H200 while another thread's launch waited on
+/// a full queue (`facts/README.md`).
+const RETURN_AT_ONCE: [&str; 26] = [
+    "cuCtxGetCurrent",
+    "cuCtxGetDevice",
+    "cuCtxGetStreamPriorityRange",
+    "cuCtxSetCurrent",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxGetState",
+    "cuEventElapsedTime",
+    "cuEventElapsedTime_v2",
+    "cuEventQuery",
+    "cuFuncGetAttribute",
+    "cuKernelGetAttribute",
+    "cuKernelGetFunction",
+    "cuKernelGetParamInfo",
+    "cuMemGetInfo_v2",
+    "cuMemPoolGetAttribute",
+    "cuPointerGetAttribute",
+    "cuStreamGetCaptureInfo_v2",
+    "cuStreamGetCaptureInfo_v3",
+    "cuStreamGetCtx",
+    "cuStreamGetFlags",
+    "cuStreamGetId",
+    "cuStreamGetPriority",
+    "cuStreamIsCapturing",
+    "cuThreadExchangeStreamCaptureMode",
+];
+
+/// Whether a call may wait for another thread's that waits, and so must not be made with a lock held that such a thread
+/// may need: every call that was not seen to return at once.
+pub fn may_wait(call: &CallInfo) -> bool {
+    call.library != Library::Driver || !RETURN_AT_ONCE.contains(&call.name)
 }
 
 /// A status's name, as messages have it.

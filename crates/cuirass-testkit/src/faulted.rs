@@ -56,6 +56,7 @@ impl Sweep {
         set_current(caller)?;
         self.instrument.ledger(|ledger| ledger.set_current(caller));
         drop(self.take_reports());
+        drop(self.instrument.take_held());
         let mark = simulator::mark();
         self.instrument.open(&[]);
         let result = catch_unwind(AssertUnwindSafe(|| prepared.operate()));
@@ -89,6 +90,7 @@ impl Sweep {
             stacks: (None, None),
             modes: (0, 0),
             misused,
+            held: self.instrument.take_held(),
             new: new_in(&nothing, &nothing),
             left: nothing,
             follow_up: None,

@@ -1,5 +1,6 @@
 //! Seeing every call of the sweep's thread, and making chosen ones fail.
 
+use crate::calls::may_wait;
 use crate::ledger::Ledger;
 use cuirass_call::table::{self, CallInfo, Interceptor, Word};
 use std::cell::Cell;
@@ -51,6 +52,7 @@ struct State {
     plan: Vec<Planned>,
     seen: Vec<Seen>,
     wrong: Vec<String>,
+    held: Vec<&'static str>,
     ledger: Ledger,
 }
 
@@ -58,6 +60,8 @@ struct State {
 pub struct Instrument {
     state: Mutex<State>,
     thread: ThreadId,
+    /// Whether the thread holds the lock of a language's interpreter.
+    is_held: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 thread_local! {
@@ -75,7 +79,13 @@ pub fn unseen<T>(calls: impl FnOnce() -> T) -> T {
 impl Instrument {
     /// Starts to see the calls of this thread, until the process ends.
     pub fn start() -> Arc<Instrument> {
-        let instrument = Arc::new(Instrument { state: Mutex::new(State::default()), thread: thread::current().id() });
+        Instrument::start_in(Box::new(|| false))
+    }
+
+    /// The same in a language whose interpreter has a lock: `is_held` says whether this thread holds it.
+    pub fn start_in(is_held: Box<dyn Fn() -> bool + Send + Sync>) -> Arc<Instrument> {
+        let (state, thread) = (Mutex::new(State::default()), thread::current().id());
+        let instrument = Arc::new(Instrument { state, thread, is_held });
         table::add_interceptor(Arc::clone(&instrument) as Arc<dyn Interceptor>);
         instrument
     }
@@ -108,6 +118,11 @@ impl Instrument {
     pub fn take_wrong(&self) -> Vec<String> {
         std::mem::take(&mut self.state().wrong)
     }
+
+    /// The calls that may wait and were made with the interpreter's lock held.
+    pub fn take_held(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.state().held)
+    }
 }
 
 impl State {
@@ -125,11 +140,13 @@ impl Interceptor for Instrument {
         if UNSEEN.get() || thread::current().id() != self.thread {
             return real();
         }
+        let is_held = may_wait(call) && (self.is_held)();
         let arguments: Vec<u64> = arguments.iter().map(|word| word.0).collect();
         let (planned, ending, ends, current) = {
             let mut state = self.state();
             let (ending, wrong) = state.ledger.before(call, &arguments);
             state.wrong.extend(wrong);
+            state.held.extend(is_held.then_some(call.name));
             let planned = if state.open { state.planned(call) } else { None };
             (planned, ending, crate::calls::facts(call.name).ends.is_some(), state.ledger.current())
         };

@@ -4,7 +4,7 @@
 //! one. A test of what only the simulated driver can tell asks [`is_simulator`].
 //!
 //! The gauntlet's engine is here too: [`sweep`] runs an [`operation`] with each of its calls failing in turn
-//! ([`instrument`]), [`judge`] makes the six checks of section 11 of the failure policy, [`ledger`] follows handles, and
+//! ([`instrument`]), [`judge`] makes the checks of section 11 of the failure policy, [`ledger`] follows handles, and
 //! [`runner`] gives each family a process of its own.
 
 pub mod calls;

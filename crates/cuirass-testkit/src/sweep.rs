@@ -322,6 +322,7 @@ impl Sweep {
         let caller = (self.world.context)(caller);
         let census = simulator::census();
         let mark = simulator::mark();
+        drop(self.instrument.take_held());
         self.instrument.ledger(|ledger| ledger.forget_spent());
         let at_rest = self.instrument.ledger(|ledger| ledger.alive());
         set_current(caller)?;
@@ -393,6 +394,7 @@ impl Sweep {
             stacks,
             modes,
             misused,
+            held: self.instrument.take_held(),
             new,
             left,
             follow_up,

@@ -62,6 +62,7 @@ PLANTED = {
     "leaks": ("what is leaked is named in a report", 3),
     "changes the context": ("violation of check 2", 2),
     "ends the process": ("the process ended", 6),
+    "holds the interpreter": ("made with it held: cuCtxSynchronize", 7),
 }
 
 

@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::error::{ask, run};
 use crate::handle;
 use crate::memory::pool::DeviceMemoryResource;
+use crate::slot::{Detached, drop_detached};
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -65,7 +66,7 @@ impl Device {
     /// The context that its methods work in: what `set_current(ctx)` chose, else the primary one.
     pub(super) fn working_context(&self, py: Python<'_>) -> PyResult<cuirass::Context> {
         if self.has_chosen.load(Ordering::Acquire) {
-            let chosen = self.chosen.lock().clone();
+            let chosen = self.chosen.lock().as_deref().cloned();
             if let Some(chosen) = chosen {
                 return Ok(chosen);
             }
@@ -86,14 +87,19 @@ impl Device {
 
     pub(super) fn choose(&self, context: Option<cuirass::Context>) {
         self.has_chosen.store(context.is_some(), Ordering::Release);
-        let previous = std::mem::replace(&mut *self.chosen.lock(), context);
+        let previous = std::mem::replace(&mut *self.chosen.lock(), context.map(Detached::new));
         drop(previous);
     }
 
     /// Makes its context current, and notes what was current before.
     pub(super) fn enter(&self, py: Python<'_>) -> PyResult<()> {
         let context = self.working_context(py)?;
-        let previous = ask(py, || context.enter())?;
+        let entered = ask(py, || context.enter());
+        if self.has_chosen.load(Ordering::Acquire) {
+            // Another thread may have let go of it meanwhile.
+            drop_detached(context);
+        }
+        let previous = entered?;
         ENTERED.with_borrow_mut(|entered| entered.push((self.device.ordinal(), previous)));
         Ok(())
     }
@@ -117,7 +123,8 @@ impl Device {
         if let Some(known) = known {
             return Ok(known.into_bound(py));
         }
-        let made = DeviceMemoryResource::object(py, &run(py, || self.device.memory_resource())?)?.into_any();
+        let pool = Detached::new(run(py, || self.device.memory_resource())?);
+        let made = DeviceMemoryResource::object(py, &pool)?.into_any();
         let kept = self.resource.lock().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
         Ok(kept.into_bound(py))
     }

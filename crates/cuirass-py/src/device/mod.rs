@@ -8,6 +8,7 @@ use crate::handle::Equal;
 use crate::memory;
 use crate::options;
 use crate::properties::DeviceProperties;
+use crate::slot::Detached;
 use crate::stream::Stream;
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
@@ -41,7 +42,7 @@ pub struct Device {
     device: cuirass::Device,
     /// Whether `set_current(ctx)` chose a context other than the primary one.
     has_chosen: AtomicBool,
-    chosen: Mutex<Option<cuirass::Context>>,
+    chosen: Mutex<Option<Detached<cuirass::Context>>>,
     /// Whether its primary context has been retained: that makes one, which takes long and may wait.
     is_retained: AtomicBool,
     resource: Mutex<Option<Py<PyAny>>>,
@@ -89,7 +90,7 @@ impl Device {
     /// Its address on the PCI bus: ``0000:06:00.0`` (``cuDeviceGetPCIBusId``).
     #[getter]
     fn pci_bus_id(&self, py: Python<'_>) -> PyResult<String> {
-        ask(py, || self.device.pci_bus_id())
+        run(py, || self.device.pci_bus_id())
     }
 
     /// Whether this device's kernels can be given access to another one's memory (``cuDeviceCanAccessPeer``); true
@@ -106,7 +107,7 @@ impl Device {
     #[getter]
     fn uuid(&self, py: Python<'_>) -> PyResult<String> {
         let mut text = String::with_capacity(36);
-        for (at, byte) in ask(py, || self.device.uuid())?.iter().enumerate() {
+        for (at, byte) in run(py, || self.device.uuid())?.iter().enumerate() {
             if matches!(at, 4 | 6 | 8 | 10) {
                 text.push('-');
             }
@@ -220,10 +221,10 @@ impl Device {
             return Ok(None);
         };
         let context = context::argument(ctx)?.enter()?;
-        let previous = ask(py, || context.set_current())?;
+        let previous = ask(py, || context.set_current())?.map(Context::of);
         let ours = context.device() == self.device && !context.is_primary();
         self.choose(ours.then(|| cuirass::Context::clone(&context)));
-        Ok(previous.map(Context::of))
+        Ok(previous)
     }
 
     /// A new context on this device (``cuCtxCreate``). What is current on this thread stays so.
@@ -270,7 +271,7 @@ impl Device {
         }
         let options = options::stream(options)?;
         let context = self.working_context(py)?;
-        Ok(Stream::of(run(py, || cuirass::Stream::create(&context, &options))?))
+        Ok(Stream::of(run(py, move || cuirass::Stream::create(&context, &options))?))
     }
 
     /// A new event (``cuEventCreate``).
@@ -288,7 +289,7 @@ impl Device {
     fn create_event(&self, py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<Event> {
         let options = options::event(options)?;
         let context = self.working_context(py)?;
-        Ok(Event::of(run(py, || cuirass::Event::create(&context, &options))?))
+        Ok(Event::of(run(py, move || cuirass::Event::create(&context, &options))?))
     }
 
     /// A graph builder with a stream of its own.
@@ -299,7 +300,7 @@ impl Device {
     ///     What the driver answers; nothing is left created.
     fn create_graph_builder(&self, py: Python<'_>) -> PyResult<GraphBuilder> {
         let context = self.working_context(py)?;
-        let builder = run(py, || {
+        let builder = run(py, move || {
             let stream = cuirass::Stream::create(&context, &cuirass::StreamOptions::default())?;
             stream.create_graph_builder()
         })?;
@@ -333,7 +334,7 @@ impl Device {
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         if self.has_chosen.load(Ordering::Acquire) {
             let context = self.working_context(py)?;
-            return run(py, || context.synchronize());
+            return run(py, move || context.synchronize());
         }
         run(py, || self.device.synchronize())
     }

@@ -7,7 +7,7 @@ use crate::graph::definition::GraphDefinition;
 use crate::graph::exec::Graph;
 use crate::graph::options;
 use crate::report::python_is_usable;
-use crate::slot::{Closed, Share, Slot, Use, drop_detached};
+use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream::Stream;
 use cuirass::graph::GraphBuilder as Builder;
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
@@ -205,7 +205,7 @@ impl GraphBuilder {
     ///     What the driver answers, with its reason.
     #[pyo3(signature = (options=None))]
     fn complete(&self, py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<Graph> {
-        let (builder, options) = (self.enter()?, options::complete(options)?);
+        let (builder, options) = (self.enter()?, Detached::new(options::complete(options)?));
         Ok(Graph::of(run(py, || builder.complete(&options))?))
     }
 

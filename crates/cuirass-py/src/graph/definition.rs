@@ -6,7 +6,7 @@ use crate::graph::exec::Graph;
 use crate::graph::options;
 use crate::handle;
 use crate::handle::Equal;
-use crate::slot::{Share, drop_detached};
+use crate::slot::{Detached, Share, drop_detached};
 use cuirass::graph::{GraphDefinition as Definition, GraphNode as Node};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet, PyTuple};
@@ -31,9 +31,9 @@ impl GraphDefinition {
     }
 
     /// The graph, shared.
-    pub fn get(&self) -> PyResult<Definition> {
+    pub fn get(&self) -> PyResult<Detached<Definition>> {
         match self.0.enter() {
-            Some(definition) => Ok(definition.clone()),
+            Some(definition) => Ok(Detached::new(definition.clone())),
             None => Err(crate::error::closed("graph definition")),
         }
     }

@@ -6,7 +6,7 @@ use crate::graph::definition::GraphDefinition;
 use crate::handle;
 use crate::handle::Equal;
 use crate::raw::{nothing, raw};
-use crate::slot::{Closed, Share, Slot, Use, drop_detached};
+use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -105,7 +105,7 @@ impl Graph {
     fn update(&self, py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let graph = self.enter()?;
         let definition = if let Ok(builder) = source.cast::<GraphBuilder>() {
-            builder.get().definition(py)?
+            Detached::new(builder.get().definition(py)?)
         } else if let Ok(definition) = source.cast::<GraphDefinition>() {
             definition.get().get()?
         } else {

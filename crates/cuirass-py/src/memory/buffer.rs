@@ -10,7 +10,7 @@ use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after, wait_for_owner};
 use crate::raw::{nothing, raw};
-use crate::slot::{Closed, Share, Slot};
+use crate::slot::{Closed, Detached, Share, Slot};
 use crate::{stream, view};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
@@ -165,8 +165,8 @@ impl Buffer {
                 Some(stream) if buffer.deallocation_stream().is_some() => buffer.close_on(stream),
                 Some(stream) => close_after(buffer, stream),
             }),
-            Closed::Taken(Memory::Owners(_borrowed, owner)) => {
-                let address = self.address;
+            Closed::Taken(Memory::Owners(borrowed, owner)) => {
+                let (_borrowed, address) = (Detached::new(borrowed), self.address);
                 let waited = stream.map_or(Ok(()), |stream| run(py, || wait_for_owner(&stream, address)));
                 waited.inspect_err(|_error| {
                     // It is not certain that the device is done with the memory: the owner is leaked.

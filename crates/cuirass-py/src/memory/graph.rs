@@ -1,9 +1,10 @@
 //! `GraphMemoryResource`: memory that graphs allocate themselves.
 
 use crate::device;
-use crate::error::{ask, not_constructed, run};
+use crate::error::{not_constructed, run};
 use crate::memory::buffer::Buffer;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
+use crate::slot::Detached;
 use crate::stream;
 use cuirass::MemoryResource as _;
 use cuirass::memory::{GraphMemoryAttribute as Attribute, GraphMemoryResource as Memory};
@@ -21,7 +22,7 @@ use pyo3::types::{PyDict, PyTuple};
 ///     The device.
 #[pyclass(frozen, weakref, subclass, extends = MemoryResource, module = "cuirass", name = "GraphMemoryResource")]
 pub struct GraphMemoryResource {
-    memory: Memory,
+    memory: Detached<Memory>,
     device: cuirass::Device,
 }
 
@@ -30,7 +31,7 @@ impl GraphMemoryResource {
     #[new]
     fn new(py: Python<'_>, device_id: &Bound<'_, PyAny>) -> PyResult<PyClassInitializer<GraphMemoryResource>> {
         let device = device::argument(py, device_id, "device_id")?;
-        let memory = run(py, || Memory::new(device))?;
+        let memory = Detached::new(run(py, || Memory::new(device))?);
         Ok(PyClassInitializer::from(MemoryResource).add_subclass(GraphMemoryResource { memory, device }))
     }
 
@@ -127,34 +128,34 @@ impl GraphMemoryResourceAttributes {
     /// Reserved now.
     #[getter]
     fn reserved_mem_current(&self, py: Python<'_>) -> PyResult<u64> {
-        ask(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT))
+        run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT))
     }
 
     /// The most that was reserved; can be set to 0.
     #[getter]
     fn reserved_mem_high(&self, py: Python<'_>) -> PyResult<u64> {
-        ask(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
+        run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
     }
 
     #[setter]
     fn set_reserved_mem_high(&self, py: Python<'_>, value: u64) -> PyResult<()> {
-        ask(py, || self.0.set_attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, value))
+        run(py, || self.0.set_attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, value))
     }
 
     /// Used now.
     #[getter]
     fn used_mem_current(&self, py: Python<'_>) -> PyResult<u64> {
-        ask(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT))
+        run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT))
     }
 
     /// The most that was used; can be set to 0.
     #[getter]
     fn used_mem_high(&self, py: Python<'_>) -> PyResult<u64> {
-        ask(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH))
+        run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH))
     }
 
     #[setter]
     fn set_used_mem_high(&self, py: Python<'_>, value: u64) -> PyResult<()> {
-        ask(py, || self.0.set_attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, value))
+        run(py, || self.0.set_attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, value))
     }
 }

@@ -8,6 +8,7 @@ use crate::memory::location;
 use crate::memory::pool::MemPool;
 use crate::memory::resource::{overrides_deallocate, size_of, through_override};
 use crate::options;
+use crate::slot::Detached;
 use crate::stream;
 use cuirass::DeviceAttribute;
 use cuirass::memory::{
@@ -84,10 +85,10 @@ impl ManagedMemoryResource {
     fn new(py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<PyClassInitializer<ManagedMemoryResource>> {
         crate::sim::prepare(py)?;
         let pool = match options::instance(options, "ManagedMemoryResourceOptions")? {
-            None => run(py, ManagedPool::current)?,
+            None => Detached::new(run(py, ManagedPool::current)?),
             Some(options) => {
                 let options = ManagedMemoryResourceOptions { preferred_location: preferred(py, &options)? };
-                run(py, || ManagedPool::create(&options))?
+                Detached::new(run(py, || ManagedPool::create(&options))?)
             }
         };
         let preferred = pool.preferred_location();

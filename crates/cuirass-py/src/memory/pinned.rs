@@ -7,6 +7,7 @@ use crate::memory::ipc;
 use crate::memory::pool::MemPool;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
 use crate::options;
+use crate::slot::Detached;
 use crate::stream;
 use cuirass::MemoryResource as _;
 use cuirass::memory::{
@@ -46,7 +47,7 @@ impl PinnedMemoryResource {
     ) -> PyResult<PyClassInitializer<PinnedMemoryResource>> {
         crate::sim::prepare(py)?;
         let pool = match options::instance(options, "PinnedMemoryResourceOptions")? {
-            None => run(py, PinnedPool::current)?,
+            None => Detached::new(run(py, PinnedPool::current)?),
             Some(options) => {
                 let options = PinnedMemoryResourceOptions {
                     max_size: size_of(&options.getattr("max_size")?)?,
@@ -56,7 +57,7 @@ impl PinnedMemoryResource {
                 if options.ipc_enabled {
                     ipc::send(cls)?;
                 }
-                run(py, || PinnedPool::create(&options))?
+                Detached::new(run(py, || PinnedPool::create(&options))?)
             }
         };
         let numa_id = pool.numa_id();
@@ -110,7 +111,7 @@ impl PinnedMemoryResource {
         alloc_handle: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PinnedMemoryResource>> {
         let handle = ipc::handle_argument(alloc_handle)?;
-        let pool = ipc::import(&handle, PinnedPool::from_allocation_handle)?;
+        let pool = Detached::new(ipc::import(&handle, PinnedPool::from_allocation_handle)?);
         let numa_id = pool.numa_id();
         let base = MemPool::imported(MemoryPool::clone(&pool), Some(handle.unbind()));
         Bound::new(cls.py(), base.add_subclass(PinnedMemoryResource { numa_id }))
@@ -163,10 +164,11 @@ impl LegacyPinnedMemoryResource {
         crate::sim::prepare(py)?;
         let (size, stream) = (size_of(size)?, stream.map(stream::argument).transpose()?);
         let stream = stream.map_or_else(cuirass::Stream::legacy_default, |stream| cuirass::Stream::clone(&*stream));
+        let stream = Detached::new(stream);
         let buffer = run(py, || Pinned.allocate(size, &stream))?;
         let buffer = Buffer::of_resource(buffer, slf.as_any().clone().unbind());
         if overrides_deallocate(slf.as_any(), &py.get_type::<LegacyPinnedMemoryResource>())? {
-            return through_override(buffer, slf.as_any(), stream);
+            return through_override(buffer, slf.as_any(), cuirass::Stream::clone(&stream));
         }
         Ok(buffer)
     }

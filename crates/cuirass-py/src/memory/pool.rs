@@ -1,7 +1,7 @@
 //! Pools: what all resources that are one have, and `DeviceMemoryResource`, the memory of a device's pool.
 
 use crate::device;
-use crate::error::{ask, close, not_constructed, run};
+use crate::error::{close, not_constructed, run};
 use crate::handle;
 use crate::memory::buffer::Buffer;
 use crate::memory::ipc::{self, AllocationHandle};
@@ -9,7 +9,7 @@ use crate::memory::pool_attributes::MemPoolAttributes;
 use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_of, through_override};
 use crate::options;
 use crate::raw::raw;
-use crate::slot::{Closed, Slot};
+use crate::slot::{Closed, Detached, Slot};
 use crate::stream;
 use cuirass::MemoryResource as _;
 use cuirass::memory::{DeviceMemoryResource as DevicePool, DeviceMemoryResourceOptions, MemoryPool};
@@ -49,8 +49,8 @@ impl MemPool {
     }
 
     /// The pool, shared.
-    pub fn pool(&self) -> PyResult<MemoryPool> {
-        Ok(MemoryPool::clone(&*enter(&self.slot)?))
+    pub fn pool(&self) -> PyResult<Detached<MemoryPool>> {
+        Ok(Detached::new(MemoryPool::clone(&*enter(&self.slot)?)))
     }
 
     /// Memory that goes back to the pool; `resource` is what the buffer says it comes from.
@@ -172,7 +172,7 @@ impl MemPool {
     /// Whether the kernels of a device may use its memory.
     fn _is_accessible_by(&self, py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (pool, device) = (self.pool()?, device::argument(py, device, "device")?);
-        ask(py, || pool.is_accessible_by(device))
+        run(py, || pool.is_accessible_by(device))
     }
 
     /// Gives devices access, and takes it from others, in one call.
@@ -317,7 +317,7 @@ impl DeviceMemoryResource {
     ) -> PyResult<PyClassInitializer<DeviceMemoryResource>> {
         let device = device::argument(py, device_id, "device_id")?;
         let pool = match options::instance(options, "DeviceMemoryResourceOptions")? {
-            None => run(py, || device.memory_resource())?,
+            None => Detached::new(run(py, || device.memory_resource())?),
             Some(options) => {
                 let options = DeviceMemoryResourceOptions {
                     max_size: size_of(&options.getattr("max_size")?)?,
@@ -326,7 +326,7 @@ impl DeviceMemoryResource {
                 if options.ipc_enabled {
                     ipc::send(cls)?;
                 }
-                run(py, || DevicePool::create(device, &options))?
+                Detached::new(run(py, || DevicePool::create(device, &options))?)
             }
         };
         DeviceMemoryResource::of(&pool)
@@ -398,7 +398,7 @@ impl DeviceMemoryResource {
     ) -> PyResult<Bound<'py, DeviceMemoryResource>> {
         let py = cls.py();
         let (device, handle) = (device::argument(py, device_id, "device_id")?, ipc::handle_argument(alloc_handle)?);
-        let pool = ipc::import(&handle, |handle| DevicePool::from_allocation_handle(device, handle))?;
+        let pool = Detached::new(ipc::import(&handle, |handle| DevicePool::from_allocation_handle(device, handle))?);
         let base = MemPool::imported(MemoryPool::clone(&pool), Some(handle.unbind()));
         Bound::new(py, base.add_subclass(DeviceMemoryResource { device }))
     }

@@ -1,6 +1,7 @@
 //! The attributes of a pool.
 
 use crate::error::{ask, not_constructed};
+use crate::slot::Detached;
 use cuirass::memory::{MemoryPool, PoolAttribute};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -8,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 /// The attributes of a pool, each read from the driver (``cuMemPoolGetAttribute``) when it is asked for.
 #[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "_MemPoolAttributes")]
 pub struct MemPoolAttributes {
-    pub(super) pool: MemoryPool,
+    pub(super) pool: Detached<MemoryPool>,
 }
 
 macro_rules! attributes {

@@ -7,7 +7,7 @@ use crate::memory::pinned::LegacyPinnedMemoryResource;
 use crate::memory::pool::MemPool;
 use crate::memory::resource::{is_resource, overrides_deallocate};
 use crate::memory::user::UserMemory;
-use crate::slot::{Closed, Share, Slot, Use, drop_detached};
+use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream;
 use crate::view::dlpack;
 use cuirass::ErrorKind;
@@ -51,7 +51,11 @@ impl Share for Memory {
     fn drop_share(self) {
         match self {
             Memory::Ours(buffer) => drop_detached(buffer),
-            Memory::Owners(_borrowed, owner) => crate::nested::let_go(owner),
+            Memory::Owners(borrowed, owner) => {
+                // It may have the last share of a stream.
+                drop_detached(borrowed);
+                crate::nested::let_go(owner);
+            }
             Memory::Users(_borrowed, users) => users.drop_share(),
         }
     }
@@ -108,15 +112,15 @@ impl Buffer {
         if owner.is_some() {
             return Err(PyValueError::new_err("owner and mr cannot both be given"));
         }
-        let stream = match stream {
+        let stream = Detached::new(match stream {
             Some(stream) => cuirass::Stream::clone(&*stream::argument(stream)?),
             None => cuirass::Stream::legacy_default(),
-        };
+        });
         if let Ok(pool) = resource.cast::<MemPool>()
             && !overrides_deallocate(resource, &resource.py().get_type::<MemPool>())?
         {
             // SAFETY: [foreign-memory] the caller's promise: memory of this pool that nobody else frees.
-            let buffer = unsafe { cuirass::Buffer::from_raw(address, bytes, &pool.get().pool()?, &stream) };
+            let buffer = unsafe { cuirass::Buffer::from_raw(address, bytes, &*pool.get().pool()?, &stream) };
             return Ok(Buffer::of_resource(buffer, resource.clone().unbind()));
         }
         if resource.is_exact_instance_of::<LegacyPinnedMemoryResource>() {
@@ -128,7 +132,7 @@ impl Buffer {
             let kind = resource.get_type().name()?;
             return Err(PyTypeError::new_err(format!("mr must be a MemoryResource, not {kind}")));
         }
-        Ok(Buffer::of_user(resource, address, bytes, stream))
+        Ok(Buffer::of_user(resource, address, bytes, cuirass::Stream::clone(&stream)))
     }
 
     /// Another buffer in the place of this one, which is closed; this one where it will do, and where `make` fails and
@@ -246,7 +250,7 @@ impl Buffer {
             Memory::Users(_borrowed, users) => {
                 // Whose default stream it is, is known by the device alone.
                 let (producer, device) = (users.stream(), self.dlpack_device(py)?.id);
-                run(py, || consumer.wait_for_stream_of(&producer, cuirass::Device::new(device)?))
+                run(py, move || consumer.wait_for_stream_of(&producer, cuirass::Device::new(device)?))
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::error::notes_of;
 use crate::report::{python_is_usable, with_exception_aside};
+use crate::slot::drop_detached;
 use crate::stream::Stream;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
@@ -27,7 +28,7 @@ impl UserMemory {
     /// Replaces the stream that orders the release.
     pub fn set_stream(&self, stream: cuirass::Stream) {
         let previous = std::mem::replace(&mut *self.stream.lock(), stream);
-        drop(previous);
+        drop_detached(previous);
     }
 
     /// The stream that orders the release.

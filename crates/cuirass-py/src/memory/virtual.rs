@@ -5,6 +5,7 @@ use crate::error::run;
 use crate::memory::buffer::Buffer;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
 use crate::options;
+use crate::slot::Detached;
 use crate::stream;
 use cuirass::MemoryResource as _;
 use cuirass::memory::{
@@ -76,7 +77,7 @@ impl VirtualMemoryResource {
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Buffer> {
         let (size, stream) = (size_of(size)?, stream.map(stream::argument).transpose()?);
-        let stream = stream.map(|stream| cuirass::Stream::clone(&stream));
+        let stream = stream.map(|stream| Detached::new(cuirass::Stream::clone(&stream)));
         let resource = slf.get().resource(py, None)?;
         let buffer = run(py, || match &stream {
             Some(stream) => resource.allocate(size, stream),
@@ -88,7 +89,11 @@ impl VirtualMemoryResource {
         {
             return Ok(buffer);
         }
-        through_override(buffer, slf.as_any(), stream.unwrap_or_else(cuirass::Stream::legacy_default))
+        through_override(
+            buffer,
+            slf.as_any(),
+            stream.as_deref().map_or_else(cuirass::Stream::legacy_default, Clone::clone),
+        )
     }
 
     /// Takes memory back that is of one allocation and never grew, once what is on the stream is done.
@@ -108,7 +113,7 @@ impl VirtualMemoryResource {
         let (address, size) = (device::address(ptr)?, size_of(size)?);
         let stream = stream.map(stream::argument).transpose()?;
         let stream = stream.map_or_else(cuirass::Stream::legacy_default, |stream| cuirass::Stream::clone(&stream));
-        let resource = self.resource(py, None)?;
+        let (resource, stream) = (self.resource(py, None)?, Detached::new(stream));
         run(py, || resource.deallocate(address, size, &stream))
     }
 
@@ -230,9 +235,9 @@ impl VirtualMemoryResource {
         parse(&config, device)
     }
 
-    fn resource(&self, py: Python<'_>, config: Option<&Bound<'_, PyAny>>) -> PyResult<Virtual> {
+    fn resource(&self, py: Python<'_>, config: Option<&Bound<'_, PyAny>>) -> PyResult<Detached<Virtual>> {
         let (options, device) = (self.options(py, config)?, *self.device.lock());
-        run(py, || Virtual::new(device, options))
+        run(py, || Virtual::new(device, options)).map(Detached::new)
     }
 }
 

@@ -39,7 +39,7 @@ pub fn from_cuda(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
 /// The device of memory; that of the current context for memory that the driver did not allocate.
 fn device_of(py: Python<'_>, address: u64) -> PyResult<i32> {
     crate::sim::prepare(py)?;
-    let info = crate::error::ask(py, || pointer_info(address))?;
+    let info = crate::error::run(py, || pointer_info(address))?;
     match info.device {
         Some(device) => Ok(device),
         None => Ok(crate::device::current(py)?.ordinal()),

@@ -1,4 +1,5 @@
-//! The six checks of FAILURE_POLICY.md, section 11, over one run of one operation.
+//! The checks over one run of one operation: the six of FAILURE_POLICY.md, section 11, and that the interpreter's lock is
+//! not held where a call may wait.
 
 mod messages;
 
@@ -58,6 +59,8 @@ pub struct Run {
     pub modes: (u32, u32),
     /// Spent handles that were used, and bugs that the simulated driver saw.
     pub misused: Vec<String>,
+    /// Calls that may wait and were made with the interpreter's lock held.
+    pub held: Vec<&'static str>,
     /// What was alive right afterwards and not right before.
     pub new: BTreeMap<Handle, Entry>,
     /// What was alive once everything had been dropped, and not before the objects were made.
@@ -77,7 +80,7 @@ pub struct Run {
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which of the six.
+    /// Which of the seven.
     pub check: u8,
     /// What the policy says.
     pub expected: String,
@@ -129,15 +132,17 @@ pub fn judge(operation: &Operation, run: &Run) -> Vec<Finding> {
     judge.no_remarks();
     judge.no_spent_handle();
     judge.objects_work();
+    judge.interpreter_released();
     judge.found
 }
 
-/// Makes the checks that hold in a context that is lost to a kernel's fault, where every call fails: 1, 4 and 6.
+/// Makes the checks that hold in a context that is lost to a kernel's fault, where every call fails: 1, 4, 6 and 7.
 pub fn judge_faulted(operation: &Operation, ends: Ends, run: &Run) -> Vec<Finding> {
     let mut judge = Judge::new(operation, ends, run, true);
     judge.process_lives();
     judge.one_end_each();
     judge.no_spent_handle();
+    judge.interpreter_released();
     judge.found
 }
 
@@ -422,6 +427,16 @@ impl<'a> Judge<'a> {
         }
         if let Some(text) = &self.run.follow_up {
             self.wrong(5, "the objects that existed before still work", text.clone());
+        }
+    }
+
+    /// Check 7.
+    fn interpreter_released(&mut self) {
+        let calls: BTreeSet<&str> = self.run.held.iter().copied().collect();
+        if !calls.is_empty() {
+            let calls: Vec<&str> = calls.into_iter().collect();
+            let expected = "no call that may wait is made with the interpreter held";
+            self.wrong(7, expected, format!("made with it held: {}", calls.join(", ")));
         }
     }
 }
