@@ -79,8 +79,12 @@ fn _gauntlet_sweep(
         operations.into_iter().map(|operation| registered(operation.bind(py), &world)).collect::<PyResult<_>>()?;
     let announce: Box<dyn Fn(&str)> = if told { Box::new(runner::announce) } else { Box::new(|_run| {}) };
     let extent = if whole { Extent::Full } else { runner::extent() };
-    let mut sweep =
-        Sweep::new(Instrument::start_in(crate::report::is_attached), world_of(py, &world), extent, announce);
+    let mut sweep = Sweep::new(
+        Instrument::start_in(Box::new(crate::report::attachment(py)?)),
+        world_of(py, &world),
+        extent,
+        announce,
+    );
     let run = |sweep: &mut Sweep, operation: &Operation| match &fault {
         None => sweep.operation(operation),
         Some(fault) => sweep.faulted(operation, || method(&world, fault, "__call__").map(drop)),

@@ -1,7 +1,8 @@
 //! The Python package's library: classes and functions that convert, release the interpreter and call `cuirass`.
 //!
 //! One file a family. A class holds its share of the Rust object in a [`slot::Slot`], so that `close()` is safe while
-//! another thread uses it; calls go through [`error::run`] (interpreter released) or [`error::ask`] (a getter).
+//! another thread uses it, or in a [`slot::Detached`]; both drop it with the interpreter released. Calls go through
+//! [`error::run`] (interpreter released) or [`error::ask`] (what returns at once; FAILURES.md says which).
 #![deny(unsafe_code)]
 #![deny(clippy::indexing_slicing)]
 

@@ -27,15 +27,18 @@ pub fn attached<T>(code: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(code)
 }
 
-/// Whether this thread is attached to the interpreter.
+/// What says whether a thread is attached to the interpreter: a function of its own that is not in the stable interface.
 #[cfg(feature = "gauntlet")]
-pub fn is_attached() -> bool {
-    unsafe extern "C" {
-        // Not in the stable interface, which the engine of the gauntlet does not have to keep to.
-        fn PyGILState_Check() -> std::ffi::c_int;
-    }
-    // SAFETY: [interpreter] it may be called by any thread, attached or not.
-    unsafe { PyGILState_Check() == 1 }
+pub fn attachment(py: Python<'_>) -> PyResult<impl Fn() -> bool + Send + Sync + 'static> {
+    let ctypes = py.import("ctypes")?;
+    let check = ctypes.getattr("pythonapi")?.getattr("PyGILState_Check")?;
+    let address: usize =
+        ctypes.getattr("cast")?.call1((check, ctypes.getattr("c_void_p")?))?.getattr("value")?.extract()?;
+    let check = std::ptr::with_exposed_provenance::<()>(address);
+    // SAFETY: [interpreter] it has this type, and any thread may call it, attached or not.
+    let check: unsafe extern "C" fn() -> std::ffi::c_int = unsafe { std::mem::transmute(check) };
+    // SAFETY: [interpreter] as above.
+    Ok(move || unsafe { check() } == 1)
 }
 
 /// Refuses to be imported in a second interpreter: classes, reporter and exit hook are one for the process.

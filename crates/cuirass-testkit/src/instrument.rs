@@ -61,7 +61,7 @@ pub struct Instrument {
     state: Mutex<State>,
     thread: ThreadId,
     /// Whether the thread holds the lock of a language's interpreter.
-    is_held: fn() -> bool,
+    is_held: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 thread_local! {
@@ -79,11 +79,11 @@ pub fn unseen<T>(calls: impl FnOnce() -> T) -> T {
 impl Instrument {
     /// Starts to see the calls of this thread, until the process ends.
     pub fn start() -> Arc<Instrument> {
-        Instrument::start_in(|| false)
+        Instrument::start_in(Box::new(|| false))
     }
 
     /// The same in a language whose interpreter has a lock: `is_held` says whether this thread holds it.
-    pub fn start_in(is_held: fn() -> bool) -> Arc<Instrument> {
+    pub fn start_in(is_held: Box<dyn Fn() -> bool + Send + Sync>) -> Arc<Instrument> {
         let (state, thread) = (Mutex::new(State::default()), thread::current().id());
         let instrument = Arc::new(Instrument { state, thread, is_held });
         table::add_interceptor(Arc::clone(&instrument) as Arc<dyn Interceptor>);
