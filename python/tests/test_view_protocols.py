@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -369,3 +370,79 @@ def test_streams_of_interfaces_in_c(device, stream):
         gc.collect()
         assert tensor.deleted == (1 if fails == "stream" else 0)
     other.close()
+
+
+# CuPy's arrays.
+
+
+@pytest.fixture
+def cupy_class(monkeypatch):
+    """A class of the name and the attributes of CuPy's, whose methods are those of a producer if it is given one."""
+
+    class Array:
+        def __init__(self, pointer, shape, strides, dtype, producer=None):
+            self.data = types.SimpleNamespace(ptr=pointer, device_id=0)
+            self.shape, self.strides, self.dtype, self.producer = shape, strides, np.dtype(dtype), producer
+
+        def __dlpack_device__(self):
+            return self.producer.__dlpack_device__()
+
+        def __dlpack__(self, **keywords):
+            return self.producer.__dlpack__(**keywords)
+
+    Array.__name__, Array.__module__ = "ndarray", "cupy"
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=Array))
+    return Array
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dtype"),
+    [
+        ((4, 5), (20, 4), "f4"),
+        ((2, 5), (40, -4), "i4"),
+        ((3,), (0,), "c16"),
+        ((), (), "?"),
+        ((0, 3), (12, 4), "u4"),
+    ],
+)
+def test_cupy_arrays_are_read_by_their_attributes(memory, cupy_class, shape, strides, dtype):
+    pointer, itemsize = int(memory.handle) + 16, np.dtype(dtype).itemsize
+    array = cupy_class(pointer, shape, strides, dtype)
+    view = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
+    assert (view.ptr, view.shape, view.dtype) == (pointer, shape, np.dtype(dtype))
+    assert (view.strides or ()) == tuple(stride // itemsize for stride in strides)
+    assert (view.device_id, view.readonly, view.is_device_accessible) == (0, False, True)
+    assert view.exporting_obj is array and view.__dlpack_device__() == (CUDA, 0)
+
+
+def test_what_only_cupy_can_say_it_is_asked(memory, cupy_class):
+    pointer = int(memory.handle)
+    # A stream that is to be ordered, strides that are no multiple of an element, a type that DLPack has not.
+    for array, stream_ptr in [
+        (cupy_class(pointer, (4,), (4,), "f4"), 1),
+        (cupy_class(pointer, (4,), (6,), "f4"), -1),
+        (cupy_class(pointer, (4,), (4,), ">f4"), -1),
+        (cupy_class(0, (4,), (4,), "f4"), -1),
+    ]:
+        array.producer = Producer(pointer, (7,), device=(CUDA, 0))
+        view = StridedMemoryView.from_any_interface(array, stream_ptr=stream_ptr)
+        assert (view.ptr, view.shape) == (pointer, (7,))
+        assert len(array.producer.asked) == 1, (array.dtype, stream_ptr)
+
+
+def test_managed_memory_of_cupy_is_exported_as_such(device, stream, cupy_class):
+    with cuirass.ManagedMemoryResource().allocate(64, stream=stream) as buffer:
+        stream.sync()
+        array = cupy_class(int(buffer.handle), (4,), (4,), "f4")
+        view = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
+        assert view.__dlpack_device__() == (13, 0) and view.is_device_accessible
+
+
+def test_cupy_itself(device):
+    cupy = pytest.importorskip("cupy")
+    try:
+        whole = cupy.arange(60, dtype="f4").reshape(3, 4, 5)
+    except Exception as error:
+        pytest.skip(f"CuPy cannot be used here: {error!r}")
+    for array in (whole, whole[::2, ::-1], whole.T, whole.astype("?"), whole[0, 0, 0], whole[:0]):
+        same(lambda each, array=array: each.from_any_interface(array, stream_ptr=-1))

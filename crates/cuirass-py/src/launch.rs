@@ -94,20 +94,16 @@ fn captured<'a, 'py: 'a>(
     if kernel.is_foreign() {
         return None;
     }
-    let mut used: SmallVec<[Option<Use<'a, Memory>>; FEW]> = SmallVec::new();
-    for object in objects.clone() {
-        let is_buffer = object.is_exact_instance_of::<Buffer>();
-        used.push(if is_buffer { Some(object.cast_exact::<Buffer>().ok()?.get().enter().ok()?) } else { None });
-    }
+    let mut used: [Option<Use<'a, Memory>>; FEW] = [const { None }; FEW];
     let mut words = [Word::ZERO; FEW];
     let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
-    for (((object, parameter), word), used) in objects.zip(parameters).zip(&mut words).zip(&used) {
-        let argument = match used {
-            Some(used) => Argument::from(used.ours()?),
-            None => {
-                let length = word.take(object, parameter.size);
-                Argument::bytes(word.bytes(length))
-            }
+    for (((object, parameter), word), used) in objects.zip(parameters).zip(&mut words).zip(&mut used) {
+        let argument = if object.is_exact_instance_of::<Buffer>() {
+            let buffer = object.cast_exact::<Buffer>().ok()?.get();
+            Argument::from(used.insert(buffer.enter().ok()?).ours()?)
+        } else {
+            let length = word.take(object, parameter.size);
+            Argument::bytes(word.bytes(length))
         };
         if argument.len() != parameter.size {
             return None;

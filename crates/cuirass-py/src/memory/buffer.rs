@@ -498,13 +498,43 @@ raw!(static CLOSE = |call| {
     Some(nothing(call, buffer.get().close(call.py, stream.as_deref())))
 });
 
+/// A copy between two buffers of one size, on a stream of ours that is not being captured; `None` for any other, of which
+/// nothing is done.
+#[inline(never)]
+fn copy_all(
+    py: Python<'_>,
+    to: &Bound<'_, PyAny>,
+    from: &Bound<'_, PyAny>,
+    stream: &Bound<'_, PyAny>,
+) -> Option<PyResult<()>> {
+    // Asked first: a cast that fails makes an error.
+    if !(to.is_exact_instance_of::<Buffer>() && from.is_exact_instance_of::<Buffer>()) {
+        return None;
+    }
+    let (to, from) = (to.cast_exact::<Buffer>().ok()?.get(), from.cast_exact::<Buffer>().ok()?.get());
+    let stream = stream::ours(stream)?;
+    if to.bytes != from.bytes || cuirass::graph::is_captured(&stream) {
+        return None;
+    }
+    let (to, from) = (to.slot.enter()?, from.slot.enter()?);
+    let (to, from, stream): (&cuirass::Buffer, _, &cuirass::Stream) = (to.buffer(), from.buffer(), &stream);
+    Some(copy::copy(py, to, from, stream, None))
+}
+
 raw!(static COPY_FROM = |call| {
     let ([source, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
-    Some(nothing(call, Buffer::copy_from(&buffer, call.py, &source, &stream, None)))
+    let copied = match copy_all(call.py, &buffer, &source, &stream) {
+        Some(copied) => copied,
+        None => Buffer::copy_from(&buffer, call.py, &source, &stream, None),
+    };
+    Some(nothing(call, copied))
 });
 
 raw!(static COPY_TO = |call| {
     let ([target, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    if let Some(copied) = copy_all(call.py, &target, &buffer, &stream) {
+        return Some(copied.map(|()| target.to_owned().into_ptr()));
+    }
     let target = Some(&*target).filter(|target| !target.is_none());
     Some(Buffer::copy_to(&buffer, call.py, target, &stream, None).map(Bound::into_ptr))
 });

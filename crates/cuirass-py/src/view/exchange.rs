@@ -68,7 +68,7 @@ unsafe extern "C" fn export(object: *mut ffi::PyObject, out: *mut *mut ManagedVe
         // SAFETY: [exchange-api] the caller's object, and its place for the tensor.
         unsafe {
             let view = view(py, object)?;
-            let device = view.get().parts().device.exported();
+            let device = view.get().parts().exported_device(py)?;
             *out = StridedMemoryView::offer(&view, device)?.into_versioned();
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod copy;
+mod cupy;
 pub mod dlpack;
 pub mod dtype;
 mod exchange;

@@ -1,7 +1,8 @@
 //! What a view is made of: where its memory is, how its elements lie, and what keeps it.
 
 use crate::memory::Buffer;
-use crate::view::dlpack::{self, Device, Dims, refused};
+use crate::view::cupy;
+use crate::view::dlpack::{self, CUDA, Device, Dims, refused};
 use crate::view::dtype::{self, Dtype};
 use crate::view::import::Taken;
 use crate::view::interface;
@@ -19,7 +20,8 @@ pub struct Parts {
     /// The address of the first element.
     pub pointer: u64,
     pub device: Device,
-    /// Whether memory of the host's may be page-locked, which the driver is asked when it matters.
+    /// Whether memory of the host's may be page-locked, and a device's managed, which the driver is asked when it
+    /// matters.
     pub ask_driver: bool,
     pub shape: Dims,
     /// In elements.
@@ -53,6 +55,14 @@ impl Parts {
             0 => Err(PyValueError::new_err("this view is of nothing: it has no shape, strides or type")),
             _ => Ok(self),
         }
+    }
+
+    /// The device as it is exported.
+    pub fn exported_device(&self, py: Python<'_>) -> PyResult<Device> {
+        if self.ask_driver && self.device.kind == CUDA {
+            return cupy::exported(py, self.pointer, self.device);
+        }
+        Ok(self.device.exported())
     }
 
     /// How the elements lie, from the first one on.

@@ -3,6 +3,7 @@
 
 use crate::error::run;
 use crate::stream;
+use crate::view::cupy;
 use crate::view::dlpack::{self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCHANGE_API, ExchangeApi, VERSION, refused};
 use crate::view::import::{self, Taken};
 use crate::view::numpy::{self, As};
@@ -25,6 +26,8 @@ pub enum Offers {
     Array,
     /// DLPack's C interface.
     Api(&'static ExchangeApi, Borrowing),
+    /// It is CuPy's own, whose attributes say what its methods do.
+    Attributes,
     /// Nothing.
     Methods,
 }
@@ -41,11 +44,17 @@ struct Known {
     class: AtomicPtr<ffi::PyTypeObject>,
     api: AtomicPtr<ExchangeApi>,
     borrows: AtomicBool,
+    attributes: AtomicBool,
 }
 
 /// The classes that were looked at. Filled from the front, and never emptied: a class in it is held for good.
 static KNOWN: [Known; 32] = [const {
-    Known { class: AtomicPtr::new(null_mut()), api: AtomicPtr::new(null_mut()), borrows: AtomicBool::new(false) }
+    Known {
+        class: AtomicPtr::new(null_mut()),
+        api: AtomicPtr::new(null_mut()),
+        borrows: AtomicBool::new(false),
+        attributes: AtomicBool::new(false),
+    }
 }; 32];
 /// Held by who adds to it.
 static ADDING: Mutex<()> = Mutex::new(());
@@ -70,6 +79,9 @@ fn find(class: *mut ffi::PyTypeObject) -> Option<Offers> {
         if found == class {
             let api = known.api.load(Ordering::Relaxed);
             let borrowing = if known.borrows.load(Ordering::Relaxed) { Borrowing::Allowed } else { Borrowing::Refused };
+            if known.attributes.load(Ordering::Relaxed) {
+                return Some(Offers::Attributes);
+            }
             // SAFETY: [exchange-api] DLPack wants it to live as long as the process.
             return Some(unsafe { api.as_ref() }.map_or(Offers::Methods, |api| Offers::Api(api, borrowing)));
         }
@@ -94,18 +106,23 @@ fn look(class: &Bound<'_, PyType>) -> PyResult<Offers> {
     }
     let api = exchange_api(class)?;
     let borrows = module == "torch" || module.starts_with("torch.");
-    remember(class, api, borrows);
+    let attributes = api.is_none() && module == "cupy" && class.name()? == "ndarray" && cupy::is_array(class)?;
+    remember(class, api, borrows, attributes);
+    if attributes {
+        return Ok(Offers::Attributes);
+    }
     let borrowing = if borrows { Borrowing::Allowed } else { Borrowing::Refused };
     Ok(api.map_or(Offers::Methods, |api| Offers::Api(api, borrowing)))
 }
 
-fn remember(class: &Bound<'_, PyType>, api: Option<&'static ExchangeApi>, borrows: bool) {
+fn remember(class: &Bound<'_, PyType>, api: Option<&'static ExchangeApi>, borrows: bool, attributes: bool) {
     let _adding = ADDING.lock();
     if find(class.as_type_ptr()).is_none()
         && let Some(free) = KNOWN.iter().find(|known| known.class.load(Ordering::Relaxed).is_null())
     {
         free.api.store(api.map_or(null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
         free.borrows.store(borrows, Ordering::Relaxed);
+        free.attributes.store(attributes, Ordering::Relaxed);
         // The reference is kept for good, so that no other class gets the address.
         free.class.store(class.clone().into_ptr().cast(), Ordering::Release);
     }
@@ -179,7 +196,11 @@ pub fn from_offers(object: &Bound<'_, PyAny>, offers: Offers, consumer: i64) -> 
             None => by_methods(object, consumer),
         },
         Offers::Api(api, borrowing) => by_api(object, api, borrowing, consumer),
-        Offers::Methods => by_methods(object, consumer),
+        Offers::Attributes if consumer == -1 => match cupy::read(object)? {
+            Some(parts) => Ok(parts),
+            None => by_methods(object, consumer),
+        },
+        Offers::Attributes | Offers::Methods => by_methods(object, consumer),
     }
 }
 

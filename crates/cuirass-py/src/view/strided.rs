@@ -136,7 +136,7 @@ impl StridedMemoryView {
         let parts = &self.parts;
         Ok(dlpack::Tensor {
             data: std::ptr::with_exposed_provenance_mut(usize::try_from(parts.pointer).unwrap_or(0)),
-            device: parts.device.exported(),
+            device: parts.exported_device(py)?,
             ndim: i32::try_from(parts.shape.len()).unwrap_or(0),
             dtype,
             shape: parts.shape.as_ptr().cast_mut(),
@@ -246,7 +246,7 @@ impl StridedMemoryView {
     fn from_array_interface<'py>(cls: &Bound<'py, PyType>, obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let read = match protocol::offers(obj)? {
             Offers::Array => numpy::read(obj, As::ArrayInterface)?,
-            Offers::Api(..) | Offers::Methods => None,
+            Offers::Api(..) | Offers::Attributes | Offers::Methods => None,
         };
         match read {
             Some(parts) => StridedMemoryView::make(cls, parts),
@@ -343,14 +343,15 @@ impl StridedMemoryView {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (asked, device) = export::asked(slf.get().parts.device.exported(), stream, max_version, dl_device, copy)?;
+        let device = slf.get().parts.exported_device(slf.py())?;
+        let (asked, device) = export::asked(device, stream, max_version, dl_device, copy)?;
         StridedMemoryView::offer(slf, device)?.into_capsule(slf.py(), &asked)
     }
 
     /// Where it is: DLPack's device type (1 host, 2 CUDA, 3 page-locked, 13 managed) and the device's ordinal.
-    fn __dlpack_device__(&self) -> (i32, i32) {
-        let device = self.parts.device.exported();
-        (device.kind, device.id)
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        let device = self.parts.exported_device(py)?;
+        Ok((device.kind, device.id))
     }
 
     /// How many elements it has.
@@ -414,7 +415,7 @@ impl StridedMemoryView {
     /// Whether kernels can use it.
     #[getter]
     fn is_device_accessible(&self, py: Python<'_>) -> PyResult<bool> {
-        if self.parts.ask_driver {
+        if self.parts.ask_driver && self.parts.device.kind == CPU {
             return interface::is_known_to_driver(py, self.parts.pointer);
         }
         Ok(self.parts.device.kind != CPU)
