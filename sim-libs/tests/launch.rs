@@ -6,6 +6,8 @@ mod common;
 
 use common::{Driver, NULL, alone};
 use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 const PTX: &CStr = c"
 .version 8.0
@@ -288,5 +290,69 @@ fn a_library_is_a_module_of_each_context() {
         d.ok("cuLibraryUnload", (library,));
         assert_eq!(d.call("cuLibraryUnload", (library,)), "INVALID_HANDLE");
         assert_eq!(d.census()["library"], 0);
+    });
+}
+
+static GATE: AtomicBool = AtomicBool::new(false);
+static LAUNCHED: AtomicUsize = AtomicUsize::new(0);
+static CREATED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn hold(_data: *mut c_void) {
+    while !GATE.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// As measured on hardware: a launch waits for room in its stream, and some calls of other threads for that launch.
+#[test]
+fn a_launch_waits_for_room_in_its_stream() {
+    alone("a_launch_waits_for_room_in_its_stream", "", || {
+        let (d, context) = Driver::ready();
+        let function = load(&d).function(&d, c"add");
+        let (memory, stream, other, event) = (d.memory(4), d.stream(1), d.stream(1), d.event(0));
+        d.ok("cuMemsetD32_v2", (memory, 0_u32, 1_usize));
+        d.ok("cuLaunchHostFunc", (stream, hold as *const () as usize, NULL));
+        let add = move |d: &Driver, stream: usize| {
+            let value = 1_u32;
+            assert_eq!(
+                launch(d, function, 1, stream, &[(&raw const value).cast(), (&raw const memory).cast()]),
+                "SUCCESS"
+            );
+        };
+        let filling = std::thread::spawn(move || {
+            let d = Driver::load();
+            d.ok("cuCtxSetCurrent", (context,));
+            for _ in 0..1500 {
+                add(&d, stream);
+                LAUNCHED.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let start = Instant::now();
+        while LAUNCHED.load(Ordering::SeqCst) < 1000 && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let launched = LAUNCHED.load(Ordering::SeqCst);
+        assert!((1000..1100).contains(&launched), "{launched} launches returned");
+        let creating = std::thread::spawn(move || {
+            let d = Driver::load();
+            d.ok("cuCtxSetCurrent", (context,));
+            d.event(0);
+            CREATED.store(true, Ordering::SeqCst);
+        });
+        // These return at once.
+        add(&d, other);
+        d.ok("cuEventRecord", (event, other));
+        d.ok("cuEventSynchronize", (event,));
+        d.ok("cuStreamQuery", (other,));
+        d.ok("cuCtxSetCurrent", (context,));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!CREATED.load(Ordering::SeqCst), "the creation of an event waits");
+        assert_eq!(LAUNCHED.load(Ordering::SeqCst), launched);
+        GATE.store(true, Ordering::Release);
+        filling.join().unwrap();
+        creating.join().unwrap();
+        d.ok("cuStreamSynchronize", (stream,));
+        assert_eq!(word(&d, memory), 1501);
     });
 }

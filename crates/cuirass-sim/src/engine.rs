@@ -7,6 +7,7 @@
 //! seed, and work advances only while some call waits for it or asks whether it is done. (A program that waits
 //! without calling the driver gets one step every 50 ms, so that it does not hang.)
 
+mod full;
 mod remote;
 
 use crate::context;
@@ -22,6 +23,8 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+pub use full::{make_room, wait_for_launches};
 
 /// A place in a queue: reached when the queue has done `count` of its ops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +85,8 @@ pub struct Engine {
     wanted: Vec<(u64, Deps)>,
     allowance: u64,
     waits: u64,
+    /// Launches that wait for room.
+    waiting_launches: usize,
 }
 
 /// What a call waits for.
@@ -146,6 +151,7 @@ impl Engine {
             wanted: Vec::new(),
             allowance: 0,
             waits: 0,
+            waiting_launches: 0,
         }
     }
 

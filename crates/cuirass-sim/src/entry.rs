@@ -2,7 +2,7 @@
 
 use crate::c::Address;
 use crate::status::{Answer, NOT_INITIALIZED, NOT_PERMITTED, NOT_SUPPORTED, Status};
-use crate::{config, host, report, state, thread};
+use crate::{config, engine, host, report, state, thread};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One exported function.
@@ -44,6 +44,7 @@ pub fn enter(export: &'static Export) -> Answer {
             ));
             return Err(NOT_PERMITTED);
         }
+        engine::wait_for_launches(export.name)?;
     }
     if let Ok(config) = config::config()
         && export.since > config.driver

@@ -3,10 +3,11 @@
 use super::KernelTask;
 use super::occupancy::{self, Device};
 use crate::c::{In, launch_cluster, launch_event, launch_number, pack};
+use crate::engine;
 use crate::handle::Handle;
 use crate::module::Found;
 use crate::report;
-use crate::state::{self, State};
+use crate::state::{self, Guard, State};
 use crate::status::{
     Answer, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
 };
@@ -157,6 +158,14 @@ fn parameters(found: &Found, params: In<*mut c_void>, extra: In<*mut c_void>) ->
     Ok(block)
 }
 
+/// Where a launch goes, once there is room.
+fn place(state: &mut Guard, stream: CUstream) -> Answer<At> {
+    let at = state.stream(stream)?;
+    // What is captured goes into no queue. Having waited, the stream may have ended meanwhile.
+    let is_captured = state.streams.get(at.stream, INVALID_HANDLE)?.capture.is_some();
+    if !is_captured && engine::make_room(state, at.queue) { state.stream(stream) } else { Ok(at) }
+}
+
 fn submit(
     state: &mut State,
     at: &At,
@@ -187,7 +196,7 @@ pub fn cuLaunchKernel(
     let shape =
         Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared, cooperative: false };
     let mut state = state::lock()?;
-    let at = state.stream(stream)?;
+    let at = place(&mut state, stream)?;
     submit(&mut state, &at, function, shape, params, extra)
 }
 
@@ -206,7 +215,7 @@ pub fn cuLaunchCooperativeKernel(
 ) -> Answer {
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared, cooperative: true };
     let mut state = state::lock()?;
-    let at = state.stream(stream)?;
+    let at = place(&mut state, stream)?;
     submit(&mut state, &at, function, shape, params, In::from(std::ptr::null_mut()))
 }
 
@@ -243,7 +252,7 @@ pub fn cuLaunchKernelEx(
         }
     }
     let mut state = state::lock()?;
-    let at = state.stream(config.hStream)?;
+    let at = place(&mut state, config.hStream)?;
     submit(&mut state, &at, function, shape, params, extra)?;
     for event in events {
         state.record(&at, event, &[])?;
