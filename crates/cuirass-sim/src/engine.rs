@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use full::{make_room, wait_for_launches};
+pub use full::{is_full, make_room, wait_for_launches};
 
 /// A place in a queue: reached when the queue has done `count` of its ops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

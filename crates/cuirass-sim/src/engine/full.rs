@@ -2,7 +2,7 @@
 //! (`facts/README.md`). A program that makes such a call while it holds what a host function needs hangs.
 
 use super::{DONE, Dep, HELD_UP, QueueKey, reach};
-use crate::state::{self, Guard};
+use crate::state::{self, Guard, State};
 use crate::status::Answer;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,20 +22,17 @@ const WAIT: [&str; 6] = [
     "cuStreamCreateWithPriority",
 ];
 
-/// Waits until there is room in a queue, and returns whether it had to: the lock is given up meanwhile.
+/// Whether a launch into a queue has to wait.
 #[inline]
-pub fn make_room(state: &mut Guard, key: QueueKey) -> bool {
-    let Some(queue) = state.engine.find(key) else { return false };
-    if queue.pushed - queue.done < ROOM {
-        return false;
-    }
-    let dep = Dep { queue: key, count: queue.pushed - (ROOM - 1) };
-    wait_for_room(state, dep);
-    true
+pub fn is_full(state: &State, key: QueueKey) -> bool {
+    state.engine.find(key).is_some_and(|queue| queue.pushed - queue.done >= ROOM)
 }
 
+/// Waits until there is room in a queue. The lock is given up meanwhile.
 #[cold]
-fn wait_for_room(state: &mut Guard, dep: Dep) {
+pub fn make_room(state: &mut Guard, key: QueueKey) {
+    let Some(queue) = state.engine.find(key) else { return };
+    let dep = Dep { queue: key, count: queue.pushed.saturating_sub(ROOM - 1) };
     state.engine.waiting_launches += 1;
     WAITING.store(state.engine.waiting_launches, Ordering::Release);
     reach(state, &[dep], None);

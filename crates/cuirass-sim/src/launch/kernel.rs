@@ -161,9 +161,13 @@ fn parameters(found: &Found, params: In<*mut c_void>, extra: In<*mut c_void>) ->
 /// Where a launch goes, once there is room.
 fn place(state: &mut Guard, stream: CUstream) -> Answer<At> {
     let at = state.stream(stream)?;
-    // What is captured goes into no queue. Having waited, the stream may have ended meanwhile.
-    let is_captured = state.streams.get(at.stream, INVALID_HANDLE)?.capture.is_some();
-    if !is_captured && engine::make_room(state, at.queue) { state.stream(stream) } else { Ok(at) }
+    // What is captured goes into no queue.
+    if !engine::is_full(state, at.queue) || state.streams.get(at.stream, INVALID_HANDLE)?.capture.is_some() {
+        return Ok(at);
+    }
+    engine::make_room(state, at.queue);
+    // It may have ended meanwhile.
+    state.stream(stream)
 }
 
 fn submit(
