@@ -357,6 +357,15 @@ impl Kernel {
     #[inline]
     pub(crate) fn function_for(&self, stream: &Stream) -> Outcome<CUfunction> {
         let Some(context) = stream.own_context() else { return Ok(self.as_raw().cast()) };
+        match self.0.functions[0].get() {
+            Some(known) if known.context.is(context) => Ok(known.function.0),
+            _ => self.function_in(context),
+        }
+    }
+
+    /// The function in a context that is not the first one.
+    #[inline(never)]
+    fn function_in(&self, context: &Context) -> Outcome<CUfunction> {
         for known in &self.0.functions {
             match known.get() {
                 Some(known) if known.context.is(context) => return Ok(known.function.0),

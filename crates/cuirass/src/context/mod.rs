@@ -22,14 +22,17 @@ struct Inner {
 }
 
 /// Tells a context from every other, those that come after it among them, and has no share of it.
-pub(crate) struct Identity(Weak<Inner>);
+pub(crate) struct Identity {
+    address: usize,
+    /// Keeps the place, so that no other context has the address.
+    _place: Weak<Inner>,
+}
 
 impl Identity {
     /// Whether it is this context's.
     #[inline]
     pub(crate) fn is(&self, context: &Context) -> bool {
-        // The weak reference keeps the place, so that no other context has the address.
-        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&context.0))
+        self.address == Arc::as_ptr(&context.0).addr()
     }
 }
 
@@ -165,7 +168,7 @@ impl Context {
     }
 
     pub(crate) fn identity(&self) -> Identity {
-        Identity(Arc::downgrade(&self.0))
+        Identity { address: Arc::as_ptr(&self.0).addr(), _place: Arc::downgrade(&self.0) }
     }
 
     /// The device that it is on.
