@@ -129,7 +129,7 @@ def _simulator(findings: _Findings) -> bool:
 
 
 def run() -> int:
-    """Print what there is; 1 if nothing can run."""
+    """Print what there is; 1 if ``Device(0)`` or the compiler does not work."""
     findings = _Findings()
     print(f"cuirass {cuirass.__version__}, {platform.python_implementation()} {platform.python_version()}, "
           f"{platform.system()} {platform.machine()}")  # fmt: skip
@@ -158,5 +158,5 @@ def run() -> int:
     usable = {"gpu": gpu, "sim": simulator}.get(chosen, False)
     print(f"Device(0) is {'a GPU' if chosen == 'gpu' else 'simulated'} here, and "
           f"{'works' if usable else 'does not work'}" + ("" if usable or not simulator else
-          "; CUIRASS_DRIVER=sim would"))  # fmt: skip
-    return 1 if findings.problems else 0
+          "; there is no GPU that can be used: set CUIRASS_DRIVER=sim for the simulated device"))  # fmt: skip
+    return 0 if usable and not findings.problems else 1

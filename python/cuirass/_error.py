@@ -3,10 +3,32 @@
 # Loaded by `import cuirass`: nothing is imported here.
 
 
-class Status(int):
+class _Named(type):
+    """Gives ``Status`` the driver's statuses as attributes: ``Status.CUDA_ERROR_OUT_OF_MEMORY``."""
+
+    def __getattr__(cls, name: str) -> "Status":
+        found = named(name) if name.startswith("CUDA_") else None
+        if found is None:
+            raise AttributeError(f"{name!r} is no status of the driver")
+        return found
+
+
+def named(name: str) -> "Status | None":
+    """Return the driver's status of that name; ``None`` if there is none."""
+    from . import _cuirass
+
+    for number in range(1000):
+        if _cuirass._status_name(number) == name:
+            return Status(number, name)
+    return None
+
+
+class Status(int, metaclass=_Named):
     """The status that a CUDA library returned: a number with CUDA's own name.
 
-    Any number is legal, since a newer library knows more of them than this package.
+    The driver's are attributes: ``error.status == Status.CUDA_ERROR_OUT_OF_MEMORY``; the name compares as well, and is
+    the way with a compiler's: ``error.status.name == "NVRTC_ERROR_COMPILATION"``. Any number is legal, since a newer
+    library knows more of them than this package.
 
     Attributes
     ----------
@@ -47,7 +69,8 @@ class CUDAError(Exception):
     Attributes
     ----------
     status : Status or None
-        What the call returned; ``None`` if there is no library to call.
+        What the call returned; ``None`` if there is no library to call. To tell one from another:
+        ``error.status == Status.CUDA_ERROR_OUT_OF_MEMORY``, or ``error.status.name == "CUDA_ERROR_OUT_OF_MEMORY"``.
     call : str
         The entry point that failed: ``cuMemAllocFromPoolAsync``; empty if none was called.
     sticky : bool

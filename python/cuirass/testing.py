@@ -12,7 +12,11 @@ from collections import namedtuple
 from types import TracebackType
 
 from . import _cuirass
-from ._error import Status
+from ._error import Status, named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Call", "fail", "known_calls", "record", "status"]
 
@@ -30,10 +34,18 @@ def status(name: str | int) -> Status:
     """
     if not isinstance(name, str):
         return Status(name, _cuirass._status_name(name))
-    for number in range(1000):
-        if _cuirass._status_name(number) == name:
-            return Status(number, name)
-    raise ValueError(f"{name!r} is no status of the driver")
+    found = named(name)
+    if found is None:
+        names = (_cuirass._status_name(number) for number in range(1000))
+        raise ValueError(f"{name!r} is no status of the driver{_nearest(name, names)}")
+    return found
+
+
+def _nearest(name: str, known: "Iterable[str | None]") -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, [other for other in known if other])
+    return f"; the nearest: {', '.join(near)}" if near else ""
 
 
 def known_calls() -> list[str]:
@@ -89,14 +101,18 @@ class fail:
     def __enter__(self) -> "fail":
         if self._fault is not None:
             raise RuntimeError("this fault is in place already")
-        self._fault = _cuirass._inject(
-            self._call,
-            nth=self._nth,
-            times=self._times,
-            status=self._status,
-            done=self._done,
-            this_thread=self._this_thread,
-        )
+        try:
+            self._fault = _cuirass._inject(
+                self._call,
+                nth=self._nth,
+                times=self._times,
+                status=self._status,
+                done=self._done,
+                this_thread=self._this_thread,
+            )
+        except ValueError as error:
+            near = _nearest(self._call, known_calls()) if self._call and "makes no call" in str(error) else ""
+            raise ValueError(f"{error}{near}") from None
         return self
 
     def __exit__(

@@ -14,6 +14,17 @@ def test_doctor(driver):
     assert "works" in text.splitlines()[-1]
 
 
+def test_doctor_fails_where_the_device_does_not_work():
+    result = run("doctor", env={"CUIRASS_DRIVER": ""})
+    last = result.stdout.splitlines()[-1]
+    assert "Device(0) is a GPU here" in last
+    if "does not work" in last:
+        assert result.returncode == 1
+        assert "no GPU that can be used: set CUIRASS_DRIVER=sim" in last or "simulator: CUDA" not in result.stdout
+    else:
+        assert result.returncode == 0
+
+
 @needs_no_compiler
 def test_doctor_says_what_is_missing(tmp_path):
     result = run("doctor", env={"CUIRASS_NVRTC": str(tmp_path / "absent.so"), "LD_LIBRARY_PATH": ""})

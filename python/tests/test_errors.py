@@ -26,6 +26,10 @@ def test_a_status_is_a_number_with_a_name():
     assert Status(12345).name == "CUDA_ERROR_12345"
     assert pickle.loads(pickle.dumps(status)).name == status.name
     assert {2: "x"}[status] == "x"
+    assert status == Status.CUDA_ERROR_OUT_OF_MEMORY and Status.CUDA_ERROR_OUT_OF_MEMORY.name == status.name
+    for absent in ("CUDA_ERROR_ABSENT", "absent"):
+        with pytest.raises(AttributeError, match="no status of the driver"):
+            getattr(Status, absent)
 
 
 def test_an_error_of_the_driver(device, stream):

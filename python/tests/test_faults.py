@@ -152,10 +152,14 @@ def test_faults_themselves(device, stream):
     assert (fault.count, fault.seen) == (0, 1)
     with testing.fail("cuStreamSynchronize", this_thread=True):
         on_a_thread(stream.sync)
-    with pytest.raises(ValueError, match="makes no call"), testing.fail("cuAbsent"):
+    with pytest.raises(ValueError, match="makes no call cuAbsent"), testing.fail("cuAbsent"):
+        pass
+    with pytest.raises(ValueError, match=r"nearest: .*cuStreamSynchronize"), testing.fail("cuStreamSynchronise"):
         pass
     with pytest.raises(ValueError, match="no status"):
-        testing.fail("cuStreamSynchronize", status="CUDA_ERROR_ABSENT")
+        testing.fail("cuStreamSynchronize", status="ABSENT")
+    with pytest.raises(ValueError, match=r"nearest: .*CUDA_ERROR_OUT_OF_MEMORY"):
+        testing.fail("cuStreamSynchronize", status="CUDA_ERROR_OUT_OF_MEMRY")
     event = stream.record()
     event.sync()
     for nth, call in enumerate(("cuEventQuery", "cuStreamSynchronize"), 1):

@@ -1,6 +1,7 @@
 """Graphs by capture: what can be captured, what comes of it, and what it keeps."""
 
 import ctypes
+import doctest
 import gc
 import threading
 import weakref
@@ -382,6 +383,13 @@ def test_a_loop(device, stream, numbers, read):
     graph = builder.end_building().complete()
     graph.launch(stream)
     assert read(count) == [0]
+
+
+def test_the_examples_of_the_documentation(device):
+    if driver_version() < (12, 3):
+        pytest.skip("conditional nodes need CUDA 12.3")
+    result = doctest.testmod(cuirass.graph)
+    assert result.attempted > 30 and not result.failed
 
 
 def test_python_callbacks_run_each_time(device, stream, reports):

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from cuirass import CUDAError, LaunchConfig, launch
+from cuirass.utils import StridedMemoryView
 
 from .conftest import refused_before, tells_parameters
 
@@ -240,6 +241,11 @@ def test_wrong_arguments(code, stream, pinned):
     for wrong in ("text", b"bytes", object(), [1], numpy.zeros(3)):
         with pytest.raises(TypeError, match="argument 0 is of type"):
             launch(stream, ONE, kernel, wrong, 1, 2)
+    with pytest.raises(TypeError, match="copy it to a Buffer"):
+        launch(stream, ONE, kernel, numpy.zeros(3), 1, 2)
+    array = StridedMemoryView.from_buffer(memory, (16,), itemsize=4)
+    with pytest.raises(TypeError, match=r"pass view\.ptr"):
+        launch(stream, ONE, kernel, array, 1, 2)
     with pytest.raises(TypeError, match="config must be a LaunchConfig"):
         launch(stream, 1, kernel, memory, 1, 2)
     with pytest.raises(TypeError, match="kernel must be a Kernel"):

@@ -7,7 +7,7 @@ import cuirass
 from cuirass import Device, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource
 from cuirass._memory._peer_access_utils import PeerAccessibleBySetProxy
 
-from .conftest import KERNELS
+from .conftest import KERNELS, child, needs_sim
 
 
 @pytest.fixture
@@ -144,6 +144,34 @@ def test_a_kernel_of_another_device_uses_the_memory(device, other, pool):
     assert (np.frombuffer(host, dtype=np.int32) == 42).all()
     values.close(theirs)
     theirs.sync()
+
+
+NO_ACCESS = """
+import cuirass
+device, other = cuirass.Device.get_all_devices()
+device.set_current()
+stream = device.create_stream()
+memory = cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions()).allocate(4096, stream=stream)
+memory.fill(0, stream=stream)
+stream.sync()
+other.set_current()
+source = "extern \\"C\\" __global__ void set(int* x) { *x = 1; }"
+code = cuirass.Program(source, "c++", cuirass.ProgramOptions(arch=f"sm_{other.arch}")).compile("cubin")
+theirs = other.create_stream()
+cuirass.launch(theirs, cuirass.LaunchConfig(grid=1, block=1), code.get_kernel("set"), memory)
+try:
+    theirs.sync()
+except cuirass.CUDAStickyError as error:
+    print(error.status.name, *error.__notes__, *(report["text"] for report in cuirass.sim.reports()))
+"""
+
+
+@needs_sim
+def test_a_fault_says_that_access_is_missing():
+    result = child(NO_ACCESS, env={"CUIRASS_SIM": "devices=2"})
+    said = result.stdout + result.stderr
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said
+    assert "device 1 has no access to this allocation of device 0 (cuMemPoolSetAccess" in said
 
 
 @pytest.fixture

@@ -153,6 +153,16 @@ def test_wrong_cuda_array_interfaces(memory, stream, entries, error):
         StridedMemoryView.from_cuda_array_interface(wrong, -1)
 
 
+class Foreign:
+    """Another library's stream."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+
 def order_calls(recording):
     return [call.name for call in recording.calls if call.name in ("cuEventRecord", "cuStreamWaitEvent")]
 
@@ -171,6 +181,9 @@ def test_the_streams_of_a_cuda_array(device, stream, memory):
         (1, 0, False),
         (1, 1, False),
         (producer, stream.handle, False),
+        (producer, stream, False),
+        (producer, other, True),
+        (producer, Foreign(consumer), True),
     ]:
         interface = {
             "shape": (4,),

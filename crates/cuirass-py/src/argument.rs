@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::Buffer;
-use crate::view::with_bytes;
+use crate::view::{StridedMemoryView, with_bytes};
 use cuirass_fault::lock::Mutex;
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
@@ -281,9 +281,16 @@ fn other(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Value>
     if let Some(handle) = object.getattr_opt("handle")? {
         return Ok(Value::small(crate::handle::take(&handle, "the argument's handle")?.to_ne_bytes()));
     }
+    let advice = if object.is_instance_of::<StridedMemoryView>() {
+        "; pass view.ptr, and keep the view until the kernel is done"
+    } else if object.hasattr("__array_interface__")? {
+        "; copy it to a Buffer, and pass that"
+    } else {
+        ""
+    };
     Err(PyTypeError::new_err(format!(
         "argument {} is of type {}, which cannot be passed to a kernel; buffers, numbers, numpy and ctypes scalars, \
-         structures and objects with a handle can",
+         structures and objects with a handle can{advice}",
         parameter.index,
         class.name()?
     )))

@@ -97,7 +97,7 @@ impl Device {
     }
 
     /// Whether this device's kernels can be given access to another one's memory (``cuDeviceCanAccessPeer``); true
-    /// for its own.
+    /// for its own. Access is given by ``DeviceMemoryResource.peer_accessible_by``.
     fn can_access_peer(&self, py: Python<'_>, peer: &Bound<'_, PyAny>) -> PyResult<bool> {
         let peer = argument(py, peer, "peer")?;
         if peer == self.device {
@@ -152,7 +152,8 @@ impl Device {
         Ok(Context::of(self.working_context(py)?))
     }
 
-    /// The resource that ``allocate()`` takes memory from: that of the default pool, until another is set.
+    /// The resource that ``allocate()`` takes memory from: a ``DeviceMemoryResource``, of the device's default pool,
+    /// until another is set.
     #[getter]
     fn memory_resource<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.resource(py)

@@ -15,7 +15,7 @@ use crate::{stream, view};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyMemoryView, PyTuple, PyType};
 use pyo3::{PyTraverseError, ffi};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -25,6 +25,10 @@ use std::mem::ManuallyDrop;
 /// It is made by a memory resource, or by ``Buffer.from_handle()`` for memory of another library's. Closed or
 /// collected, it goes back to where it comes from, once the work that is by then on the stream that orders its release
 /// is done: work on other streams that uses it must be ordered before that. An exported ``memoryview`` keeps it.
+///
+/// ``memoryview(buffer)`` and ``numpy.asarray(buffer)`` read and write memory that the host can use
+/// (``is_host_accessible``); for other memory they raise ``BufferError``: ``copy_to()`` a buffer of a
+/// ``PinnedMemoryResource``, wait for the stream, and read that.
 #[pyclass(frozen, weakref, subclass, module = "cuirass", name = "Buffer")]
 pub struct Buffer {
     pub(super) slot: Slot<Memory>,
@@ -45,7 +49,8 @@ impl Buffer {
         let (py, buffer) = (slf.py(), slf.get());
         let is_shared = buffer.enter()?.buffer().pool().is_some_and(|pool| pool.is_ipc_enabled());
         let Some(resource) = buffer.resource.as_ref().filter(|_resource| is_shared) else {
-            let text = "only memory of an IPC-enabled memory resource is pickled; this buffer's is not";
+            let text = "only memory of an IPC-enabled memory resource is pickled, and this buffer's is not: make its resource with \
+                 DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))";
             return Err(PyRuntimeError::new_err(text));
         };
         let parts = (resource.clone_ref(py), buffer.ipc_descriptor(py)?).into_pyobject(py)?;
@@ -218,6 +223,9 @@ impl Buffer {
 
     /// Copies all of it into another buffer of the same size, in the stream's order (``cuMemcpyAsync``).
     ///
+    /// For a part of it make buffers, or views, of the parts: ``Buffer.from_handle(int(buffer.handle), size,
+    /// owner=buffer)`` is its first ``size`` bytes.
+    ///
     /// Parameters
     /// ----------
     /// dst : Buffer, optional
@@ -360,6 +368,30 @@ impl Buffer {
         view::export_buffer(slf, stream, max_version, dl_device, copy)
     }
 
+    /// The bytes as a numpy array of ``uint8``, of memory that the host can use; nothing is copied unless it is asked for.
+    ///
+    /// Parameters
+    /// ----------
+    /// dtype : numpy.dtype, optional
+    ///     What the bytes are converted to, one by one. To see them as another type: ``np.asarray(buffer).view(dtype)``.
+    /// copy : bool, optional
+    ///     As of ``numpy.array()``.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     If the host cannot use the memory: ``copy_to()`` page-locked memory, and read that.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Buffer>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // Refuses memory that the host cannot use, which numpy would make an array of objects of.
+        let bytes = PyMemoryView::from(slf.as_any())?;
+        view::convert(bytes.as_any(), dtype, copy)
+    }
+
     /// Where it is: DLPack's device type (1 host, 2 CUDA, 3 page-locked, 13 managed) and the device's ordinal.
     fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
         let device = self.dlpack_device(py)?.exported();
@@ -372,7 +404,7 @@ impl Buffer {
         // SAFETY: [buffer-view] the interpreter's own view, to be filled in.
         unsafe { (*view).obj = std::ptr::null_mut() };
         if !buffer.is_host_accessible(slf.py())? {
-            return Err(PyBufferError::new_err("the host cannot use this memory: copy it to host memory first"));
+            return Err(PyBufferError::new_err(view::NO_HOST));
         }
         if !buffer.slot.enter_until_left() {
             return Err(closed("buffer"));

@@ -293,7 +293,10 @@ pub fn reduce<'py>(resource: &Bound<'py, MemPool>) -> PyResult<(Bound<'py, PyAny
     let py = resource.py();
     let pool = resource.get().pool()?;
     if !pool.is_ipc_enabled() {
-        return Err(PyRuntimeError::new_err("this memory resource is not IPC-enabled: it is not pickled"));
+        return Err(PyRuntimeError::new_err(
+            "this memory resource is not IPC-enabled, and so not pickled: make it with \
+             DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))",
+        ));
     }
     let Some(uuid) = pool.uuid() else {
         return Err(PyRuntimeError::new_err("register() this mapped memory resource with its UUID first"));

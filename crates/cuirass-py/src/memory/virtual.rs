@@ -53,7 +53,11 @@ impl VirtualMemoryResource {
         Ok(PyClassInitializer::from(MemoryResource).add_subclass(made))
     }
 
-    /// Memory of at least ``size`` bytes, rounded up to the granularity.
+    /// Memory of at least ``size`` bytes, rounded up to the granularity (2 MiB on most devices).
+    ///
+    /// The buffer's ``size`` is the rounded one, and copies between buffers want equal sizes. A buffer of what was asked
+    /// for is ``Buffer.from_handle(int(buffer.handle), size, owner=buffer)``; an array in it,
+    /// ``StridedMemoryView.from_buffer(buffer, shape, dtype=dtype)``.
     ///
     /// Parameters
     /// ----------

@@ -18,6 +18,8 @@ mod strided;
 
 pub use bytes::with_bytes;
 pub use export::buffer as export_buffer;
+pub use numpy::{NO_HOST, convert};
+pub use strided::StridedMemoryView;
 
 use pyo3::prelude::*;
 

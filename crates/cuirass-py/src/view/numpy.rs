@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PySlice, PyType};
+use pyo3::types::{PyDict, PySlice, PyType};
 use std::ffi::{c_int, c_long};
 use std::ptr::null_mut;
 use std::slice;
@@ -203,4 +203,26 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         buffer: None,
         parent: None,
     }))
+}
+
+/// What is said of memory that numpy cannot have.
+pub const NO_HOST: &str = "the host cannot use this memory: copy it to host memory first";
+
+/// What `__array__` makes of an array, or of bytes.
+pub fn convert<'py>(
+    array: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = array.py();
+    let keywords = PyDict::new(py);
+    if let Some(dtype) = dtype {
+        keywords.set_item("dtype", dtype)?;
+    }
+    if let Some(copy) = copy {
+        keywords.set_item("copy", copy)?;
+    }
+    // numpy 1 takes copy=False for "if need be", and has none for asarray().
+    let function = if copy.is_some() { "array" } else { "asarray" };
+    py.import("numpy")?.call_method(function, (array,), Some(&keywords))
 }

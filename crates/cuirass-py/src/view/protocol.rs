@@ -158,17 +158,28 @@ fn exchange_api(class: &Bound<'_, PyType>) -> PyResult<Option<&'static ExchangeA
 #[inline]
 pub fn consumer(stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
     let Some(stream) = stream_ptr else {
-        return Err(refused("stream_ptr=None is ambiguous: give the consumer's stream, or -1 for no ordering"));
+        return Err(refused(
+            "stream_ptr=None is ambiguous: give the consumer's stream (a Stream or its handle), or -1 for no ordering",
+        ));
     };
     let number = match stream.extract::<i64>() {
         Ok(number) => number,
-        Err(_other) => i64::try_from(crate::handle::take(stream, "stream_ptr")?)
+        Err(_other) => i64::try_from(handle_of(stream)?)
             .map_err(|_range| PyValueError::new_err("stream_ptr is far out of range"))?,
     };
     if number < -1 {
         return Err(PyValueError::new_err(format!("stream_ptr={number} is no stream")));
     }
     Ok(number)
+}
+
+/// The handle of a stream that is no int: of one with `__cuda_stream__`, else what converts to one.
+#[cold]
+fn handle_of(stream: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if stream.hasattr(intern!(stream.py(), "__cuda_stream__"))? {
+        return Ok(stream::argument(stream)?.as_raw().addr() as u64);
+    }
+    crate::handle::take(stream, "stream_ptr")
 }
 
 /// Has the consumer's stream wait for what is on the producer's now, unless they are the same.

@@ -6,7 +6,7 @@ use crate::nested;
 use crate::raw::raw;
 use crate::stream::Stream;
 use crate::view::copy;
-use crate::view::dlpack::{self, CPU, Device, Dims, refused};
+use crate::view::dlpack::{self, CPU, CUDA, Device, Dims, refused};
 use crate::view::dtype::{self, Dtype};
 use crate::view::export::{self, Kept, Offer};
 use crate::view::import::Taken;
@@ -33,7 +33,7 @@ use pyo3::types::{PyTuple, PyType};
 /// ----------
 /// obj : object, optional
 ///     Deprecated: ``from_any_interface(obj, stream_ptr)``.
-/// stream_ptr : int, optional
+/// stream_ptr : Stream, object with ``__cuda_stream__`` or int, optional
 ///     The stream on which the view will be used, as a number. -1: nothing is ordered.
 #[pyclass(frozen, subclass, module = "cuirass.utils", name = "StridedMemoryView")]
 pub struct StridedMemoryView {
@@ -193,7 +193,7 @@ impl StridedMemoryView {
     /// ----------
     /// obj : object
     ///     It is asked for memory of the host or of CUDA.
-    /// stream_ptr : int
+    /// stream_ptr : Stream, object with ``__cuda_stream__`` or int
     ///     The stream on which the view will be used: the object orders its work before. -1: nothing is ordered. A host
     ///     array has no stream, and is not asked to order anything.
     ///
@@ -217,7 +217,7 @@ impl StridedMemoryView {
     /// ----------
     /// obj : object
     ///     The object.
-    /// stream_ptr : int
+    /// stream_ptr : Stream, object with ``__cuda_stream__`` or int
     ///     The stream on which the view will be used: it waits for the object's stream, if that has one
     ///     (``cuStreamWaitEvent``). -1: nothing is ordered.
     ///
@@ -260,7 +260,7 @@ impl StridedMemoryView {
     /// ----------
     /// obj : object
     ///     The object.
-    /// stream_ptr : int
+    /// stream_ptr : Stream, object with ``__cuda_stream__`` or int
     ///     As of ``from_dlpack()`` and ``from_cuda_array_interface()``.
     ///
     /// Raises
@@ -352,6 +352,32 @@ impl StridedMemoryView {
     fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
         let device = self.parts.exported_device(py)?;
         Ok((device.kind, device.id))
+    }
+
+    /// The array as numpy's, of memory that the host can use; nothing is copied unless it is asked for.
+    ///
+    /// Parameters
+    /// ----------
+    /// dtype : numpy.dtype, optional
+    ///     What the elements are converted to.
+    /// copy : bool, optional
+    ///     As of ``numpy.array()``.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     If the host cannot use the memory, or DLPack has no such type.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, StridedMemoryView>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if slf.get().parts.device.exported().kind == CUDA {
+            return Err(refused(numpy::NO_HOST));
+        }
+        let array = slf.py().import("numpy")?.call_method1("from_dlpack", (slf,))?;
+        numpy::convert(&array, dtype, copy)
     }
 
     /// How many elements it has.

@@ -2,7 +2,7 @@
 
 use super::{heap, output};
 use crate::handle::Handle;
-use crate::memory::live::{LIVE, View, Watch};
+use crate::memory::live::{LIVE, Live, View, Watch};
 use crate::memory::peer;
 use crate::module::Callable;
 use crate::order;
@@ -13,7 +13,7 @@ use crate::status::{
     LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, NOT_SUPPORTED, Status,
 };
 use crate::task::{Failure, Job, NodeKind, Task};
-use cuirass_ptx::{Fault, FaultKind, Host, Launch, Limits};
+use cuirass_ptx::{DeviceMemory as _, Fault, FaultKind, Host, Launch, Limits};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -100,7 +100,7 @@ fn status(kind: &FaultKind) -> Status {
     }
 }
 
-fn failure(fault: &Fault) -> Failure {
+fn failure(fault: &Fault, view: &View<'_>) -> Failure {
     let mut text = fault.to_string();
     if let FaultKind::Unsupported(what) = &fault.kind {
         report::unsupported(format!("kernel {} needs {what}, which is not simulated", fault.kernel));
@@ -112,10 +112,18 @@ fn failure(fault: &Fault) -> Failure {
         text.push_str("; ");
         text.push_str(&state.memory.about(address));
         if state.memory.find(address).is_some() && fault.kind == FaultKind::IllegalAddress {
-            text.push_str(if LIVE.find(address).is_none() {
-                "; work of another stream that has not run yet makes or frees it"
-            } else {
-                "; the access reaches past its end, or is a write to constant memory, or is from a device without access"
+            text.push_str("; ");
+            text.push_str(&match LIVE.find(address) {
+                None => "work of another stream that has not run yet makes or frees it".to_owned(),
+                Some(Live { device: Some(owner), .. }) if view.region(address).is_none() => format!(
+                    "device {} has no access to this allocation of device {owner} (cuMemPoolSetAccess for memory of a \
+                     pool, peer_accessible_by in Python; cuMemSetAccess for virtual memory; else cuCtxEnablePeerAccess)",
+                    view.device
+                ),
+                Some(Live { writable: false, .. }) => {
+                    "the access reaches past its end, or is a write to constant memory".to_owned()
+                }
+                Some(_) => "the access reaches past its end".to_owned(),
             });
         }
     }
@@ -149,12 +157,13 @@ impl Task for KernelTask {
         };
         let limits = Limits { cooperative: self.cooperative, ..Limits::default() };
         let outcome = cuirass_ptx::run_with(&launch, &memory, &lent, &limits);
+        let outcome = outcome.map(drop).map_err(|fault| failure(&fault, &memory));
         output::keep(&lent.printed.lock());
         if let Some(watch) = memory.watch {
             let name = || format!("kernel {} of ", self.callable.kernel.name());
             order::touched(&watch.operation, name, watch.touched.into_inner(), watch.told.into_inner());
         }
-        outcome.map(drop).map_err(|fault| failure(&fault))
+        outcome
     }
 
     fn node(&self) -> NodeKind {

@@ -50,6 +50,15 @@ def viewed(array, stream):
     return array.view(int(stream.handle))
 
 
+def unreadable(memory):
+    """The host cannot use memory of the device's."""
+    try:
+        memory.__array__()
+    except BufferError:
+        return
+    raise AssertionError("it was to be refused")
+
+
 VIEW = dict(stream=stream, buffer=buffer, view=view)
 TWO = dict(**VIEW, other=buffer, target=lambda other: view(other))
 SPREAD = dict(stream=stream, buffer=buffer, view=every_other, other=buffer, target=lambda other: every_other(other))
@@ -86,6 +95,8 @@ OPERATIONS = [
     pure("StridedMemoryView.__repr__", lambda stream, buffer, view: repr(view), **VIEW),
     dropped("StridedMemoryView", case="the last of its memory", stream=stream,
             view=lambda stream: view(buffer(stream))),
+    pure("StridedMemoryView.__array__", lambda stream, buffer, view: unreadable(view), **VIEW),
+    pure("Buffer.__array__", lambda stream, buffer: unreadable(buffer), stream=stream, buffer=buffer),
     pure("Buffer.__dlpack__",
          lambda stream, buffer: buffer.__dlpack__(stream=int(stream.handle), max_version=(1, 0)),
               stream=stream, buffer=buffer),
