@@ -374,6 +374,7 @@ impl Buffer {
         if !buffer.is_host_accessible(slf.py())? {
             return Err(PyBufferError::new_err("the host cannot use this memory: copy it to host memory first"));
         }
+        buffer.not_null()?;
         if !buffer.slot.enter_until_left() {
             return Err(closed("buffer"));
         }
