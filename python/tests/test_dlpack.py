@@ -377,7 +377,7 @@ def test_from_ctypes_library_alone():
 
 
 def test_a_capture_that_the_exchange_spoils_is_told(device, stream):
-    """The consumer's stream is being captured, and the memory is of another stream's work: the driver refuses the wait."""
+    """The consumer's stream is being captured, and the memory is of another's work: the driver refuses the wait."""
     buffer = device.allocate(64, stream=stream)
     builder = device.create_graph_builder().begin_building()
     with pytest.raises(cuirass.CUDAError, match="STREAM_CAPTURE_ISOLATION") as caught:

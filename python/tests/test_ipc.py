@@ -332,7 +332,7 @@ def test_pinned_memory(device, stream, census):
 
 
 def test_memory_taken_for_what_it_is_not(device, shared, stream, census):
-    """A file descriptor does not say what it is of: that comes out when memory is imported, before anybody touches it."""
+    """A file descriptor does not say what it is of: that comes out when memory is imported, before a use of it."""
     options = PinnedMemoryResourceOptions(ipc_enabled=True)
     pinned = PinnedMemoryResource(options)
     of_device, of_host = filled(shared, 5, stream), pinned.allocate(64, stream=stream)
@@ -370,7 +370,7 @@ def test_memory_taken_for_another_devices(device, stream):
     buffer = filled(pool, 5, stream)
     other = DeviceMemoryResource.from_allocation_handle(1, pool.allocation_handle)
     for _ in range(2):
-        with pytest.raises(ValueError, match="of device 0, .* of device 1"):
+        with pytest.raises(ValueError, match=r"of device 0, .* of device 1"):
             Buffer.from_ipc_descriptor(other, buffer.ipc_descriptor, stream=stream)
     other.close()
     assert read(buffer, stream) == bytes([5]) * 1000
