@@ -371,3 +371,13 @@ def test_a_long_chain_of_owners_goes_at_once(device, stream, census, dropped):
     gc.collect()
     assert gone() is None
     memory.close()
+
+
+def test_no_view_of_no_memory():
+    """A size and a null address: whoever read what a view shows would end the process."""
+    for buffer in (Buffer.from_handle(0, 64), Buffer.from_handle(None, 64)):
+        with pytest.raises(BufferError, match="its address is null"):
+            memoryview(buffer)
+        with pytest.raises(BufferError, match="its address is null"):
+            buffer.__dlpack__()
+    assert memoryview(Buffer.from_handle(0, 0)).nbytes == 0

@@ -374,3 +374,17 @@ def test_from_ctypes_library_alone():
     capsule = cuirass.utils.StridedMemoryView.__dlpack_c_exchange_api__
     assert cuirass.utils.StridedMemoryView.__c_dlpack_exchange_api__ is capsule
     assert capsule_name(capsule) == b"dlpack_exchange_api"
+
+
+def test_a_capture_that_the_exchange_spoils_is_told(device, stream):
+    """The consumer's stream is being captured, and the memory is of another's work: the driver refuses the wait."""
+    buffer = device.allocate(64, stream=stream)
+    builder = device.create_graph_builder().begin_building()
+    with pytest.raises(cuirass.CUDAError, match="STREAM_CAPTURE_ISOLATION") as caught:
+        buffer.__dlpack__(stream=int(builder.stream.handle))
+    assert any("is now invalidated" in note for note in caught.value.__notes__)
+    with pytest.raises(cuirass.CUDAError, match="STREAM_CAPTURE_INVALIDATED"):
+        builder.end_building()
+    builder.close()
+    buffer.close(stream)
+    stream.sync()

@@ -331,6 +331,52 @@ def test_pinned_memory(device, stream, census):
         mapped.allocate(16, stream=stream)
 
 
+def test_memory_taken_for_what_it_is_not(device, shared, stream, census):
+    """A file descriptor does not say what it is of: that comes out when memory is imported, before a use of it."""
+    options = PinnedMemoryResourceOptions(ipc_enabled=True)
+    pinned = PinnedMemoryResource(options)
+    of_device, of_host = filled(shared, 5, stream), pinned.allocate(64, stream=stream)
+    stream.sync()
+    wrong = [
+        (
+            of_device,
+            PinnedMemoryResource.from_allocation_handle(shared.allocation_handle),
+            "of device 0, .* of the host",
+        ),
+        (
+            of_host,
+            DeviceMemoryResource.from_allocation_handle(0, pinned.allocation_handle),
+            "of the host, .* of device 0",
+        ),
+    ]
+    for buffer, mapped, said in wrong:
+        with pytest.raises(ValueError, match=said) as refused:
+            Buffer.from_ipc_descriptor(mapped, buffer.ipc_descriptor, stream=stream)
+        assert not hasattr(refused.value, "__notes__")
+        with cuirass.testing.fail("cuPointerGetAttributes"), pytest.raises(CUDAError) as caught:
+            Buffer.from_ipc_descriptor(mapped, buffer.ipc_descriptor, stream=stream)
+        assert caught.value.call == "cuPointerGetAttributes"
+        mapped.close()
+    with Buffer.from_ipc_descriptor(mapping_of(shared), of_device.ipc_descriptor, stream=stream) as imported:
+        assert read(imported, stream) == bytes([5]) * 1000
+    of_device.close()
+    of_host.close()
+    stream.sync()
+
+
+def test_memory_taken_for_another_devices(device, stream):
+    if len(cuirass.Device.get_all_devices()) < 2:
+        pytest.skip("needs two devices")
+    pool = DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+    buffer = filled(pool, 5, stream)
+    other = DeviceMemoryResource.from_allocation_handle(1, pool.allocation_handle)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"of device 0, .* of device 1"):
+            Buffer.from_ipc_descriptor(other, buffer.ipc_descriptor, stream=stream)
+    other.close()
+    assert read(buffer, stream) == bytes([5]) * 1000
+
+
 def test_events_of_one_process(device, stream, census):
     with pytest.raises(ValueError, match="timing_enabled"):
         device.create_event(EventOptions(ipc_enabled=True, timing_enabled=True))

@@ -465,3 +465,12 @@ def test_the_order_checker_sees_a_discard(device, stream, resource, waits):
         other.sync()
         stream.sync()
     assert bool(order.findings) is not waits
+
+
+def test_what_is_no_set_of_processors(stream):
+    resource = cuirass.ManagedMemoryResource()
+    buffer = resource.allocate(64, stream=stream)
+    for wrong in (1, None, cuirass.Device(0)):
+        with pytest.raises(TypeError, match=f"accessed_by must be an iterable.* not {type(wrong).__name__}"):
+            buffer.accessed_by = wrong
+    buffer.close()

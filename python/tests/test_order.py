@@ -9,7 +9,9 @@ import pytest
 
 import cuirass
 from cuirass import (
+    Buffer,
     DeviceMemoryResource,
+    DeviceMemoryResourceOptions,
     EventOptions,
     LaunchConfig,
     LegacyPinnedMemoryResource,
@@ -286,6 +288,19 @@ def managed_result_read_too_early(bench, mended):
     driver.cuMemFree(address)
 
 
+def import_given_up_too_early(bench, mended):
+    shared = DeviceMemoryResource(bench.device, DeviceMemoryResourceOptions(ipc_enabled=True))
+    exported = shared.allocate(SIZE, stream=bench.a)
+    bench.a.sync()
+    mapped = DeviceMemoryResource.from_allocation_handle(bench.device, shared.allocation_handle)
+    imported = Buffer.from_ipc_descriptor(mapped, exported.ipc_descriptor, stream=bench.a)
+    bench.move(bench.b, bench.x, imported)
+    if mended:
+        bench.a.wait(bench.b)
+    imported.close()
+    bench.kept += [shared, exported, mapped]
+
+
 MISTAKES = {
     result_read_too_early: "host read too early",
     input_written_too_early: "host write too early",
@@ -301,6 +316,7 @@ MISTAKES = {
     used_before_it_is_ready: "use before ready",
     released_too_early: "release too early",
     released_by_the_host_too_early: "release too early",
+    import_given_up_too_early: "release too early",
     staging_released_too_early: "release too early",
     memory_used_again_too_early: "release too early",
     branches_of_a_graph: "race",

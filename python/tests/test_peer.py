@@ -219,3 +219,10 @@ def test_a_copy_without_access_is_refused(device, other, both):
     far.close()
     here.sync()
     there.sync()
+
+
+def test_what_is_no_set_of_devices(device):
+    resource = cuirass.DeviceMemoryResource(device)
+    for wrong in (1, None, 1.5):
+        with pytest.raises(TypeError, match=f"peer_accessible_by must be an iterable.* not {type(wrong).__name__}"):
+            resource.peer_accessible_by = wrong

@@ -139,6 +139,23 @@ def test_arrays_of_any_type_by_their_interface():
         StridedMemoryView.from_array_interface(np.zeros(3, "V0"))
 
 
+def test_references_to_objects_are_no_elements(pinned):
+    """Their bytes could be copied: into an array of objects, which nobody had counted."""
+    buffer, _ = pinned(64)
+    structured = np.dtype([("number", "i4"), ("anything", "O")])
+    for dtype in (np.dtype("O"), structured):
+        with pytest.raises(TypeError, match="refer to Python objects"):
+            StridedMemoryView.from_buffer(buffer, (2,), itemsize=dtype.itemsize, dtype=dtype)
+        with pytest.raises(TypeError, match="refer to Python objects"):
+            StridedMemoryView.from_any_interface(np.zeros(dtype.itemsize, "u1"), -1).view(dtype=dtype)
+    with pytest.raises(TypeError, match="refer to Python objects"):
+        StridedMemoryView.from_array_interface(np.array([None, "x"], dtype=object))
+    interface = {"shape": (2,), "typestr": "|O", "data": (buffer.handle, False), "version": 3}
+    array = type("Array", (), {"__cuda_array_interface__": interface})()
+    with pytest.raises(TypeError, match="refer to Python objects"):
+        StridedMemoryView.from_cuda_array_interface(array, -1)
+
+
 def test_a_subclass_of_ndarray_speaks_for_itself():
     class Own(np.ndarray):
         def __dlpack__(self, **keywords):

@@ -68,7 +68,10 @@ pub fn failed<const N: usize>(table: &'static Table<N>, at: usize, code: u32, su
         if status.sticky {
             facts.notes.push(STICKY_NOTE.to_owned());
         } else if info.library == Library::Driver
-            && matches!(code, code::STREAM_CAPTURE_UNSUPPORTED | code::STREAM_CAPTURE_IMPLICIT)
+            && matches!(
+                code,
+                code::STREAM_CAPTURE_UNSUPPORTED | code::STREAM_CAPTURE_IMPLICIT | code::STREAM_CAPTURE_ISOLATION
+            )
         {
             facts.notes.push(capture_note());
         }
@@ -214,6 +217,8 @@ pub mod code {
     pub const STREAM_CAPTURE_INVALIDATED: u32 = 901;
     /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`
     pub const STREAM_CAPTURE_UNJOINED: u32 = 904;
+    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION`
+    pub const STREAM_CAPTURE_ISOLATION: u32 = 905;
     /// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`
     pub const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
     /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`

@@ -32,6 +32,8 @@ class AccessedBySetProxy(MutableSet[_Location]):
         return set(it)
 
     def _replace(self, locations: Iterable[object]) -> None:
+        if not isinstance(locations, Iterable):
+            raise TypeError(f"accessed_by must be an iterable of processors, not {type(locations).__name__}")
         wanted = [*map(_processor, locations)]
         current = self._buffer._accessed_by()
         for location in current:

@@ -52,6 +52,8 @@ class PeerAccessibleBySetProxy(MutableSet[Device]):
             self._mr._set_access(to_add, to_remove)
 
     def _replace(self, devices: Iterable[object]) -> None:
+        if not isinstance(devices, Iterable):
+            raise TypeError(f"peer_accessible_by must be an iterable of devices, not {type(devices).__name__}")
         wanted = [*devices]
         keep = {_ordinal(value) for value in wanted}
         self._change(wanted, [device for device in self if device.device_id not in keep])

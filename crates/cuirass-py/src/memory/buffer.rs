@@ -406,6 +406,7 @@ impl Buffer {
         if !buffer.is_host_accessible(slf.py())? {
             return Err(PyBufferError::new_err(view::NO_HOST));
         }
+        buffer.not_null()?;
         if !buffer.slot.enter_until_left() {
             return Err(closed("buffer"));
         }

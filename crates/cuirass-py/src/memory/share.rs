@@ -13,7 +13,7 @@ use crate::view::dlpack;
 use cuirass::ErrorKind;
 use cuirass::memory::{LegacyPinnedMemoryResource as Pinned, PointerInfo, pointer_info};
 use cuirass_fault::Failure;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -219,6 +219,14 @@ impl Buffer {
     /// The address and the size.
     pub fn range(&self) -> (u64, usize) {
         (self.address, self.bytes)
+    }
+
+    /// Refuses memory that has a size and a null address: whoever is shown it would read there.
+    pub fn not_null(&self) -> PyResult<()> {
+        if self.address == 0 && self.bytes > 0 {
+            return Err(PyBufferError::new_err("the buffer has a size and no memory: its address is null"));
+        }
+        Ok(())
     }
 
     /// What DLPack calls the place of the memory.

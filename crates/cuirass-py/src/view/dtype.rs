@@ -80,10 +80,16 @@ fn named<'a>(table: &'a [(DataType, &str)], code: DataType) -> Option<&'a str> {
     table.iter().find(|(known, _name)| *known == code).map(|(_known, name)| *name)
 }
 
-/// numpy's object of something that it takes for a type.
+/// numpy's object of something that it takes for a type. References to Python objects are refused: a copy of their bytes
+/// would be counted by nobody.
 pub fn object<'py>(py: Python<'py>, of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let class = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "dtype"))?;
-    if of.is_exact_instance(&class) { Ok(of.clone()) } else { class.call1((of,)) }
+    let dtype = if of.is_exact_instance(&class) { of.clone() } else { class.call1((of,))? };
+    if dtype.getattr(intern!(py, "hasobject"))?.is_truthy()? {
+        let message = format!("elements of type {dtype} refer to Python objects, which have no place in a view");
+        return Err(PyTypeError::new_err(message));
+    }
+    Ok(dtype)
 }
 
 /// numpy's object of DLPack's code.

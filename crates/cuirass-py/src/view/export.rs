@@ -212,6 +212,7 @@ pub fn buffer<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = buffer.py();
     let memory = buffer.get();
+    memory.not_null()?;
     let (asked, device) = asked(memory.dlpack_device(py)?.exported(), stream, max_version, dl_device, copy)?;
     if let Some(consumer) = &asked.consumer {
         memory.ready_on(py, consumer)?;

@@ -13,7 +13,7 @@ mod watch;
 
 pub use event::*;
 pub use file::{PoolFile, Source};
-pub use import::{Imports, ended, free_in_order};
+pub use import::{Imports, Unmap, ended, free_in_order};
 pub use pool::*;
 
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY, Status};

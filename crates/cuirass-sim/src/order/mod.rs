@@ -18,7 +18,7 @@ mod sets;
 use crate::engine::{self, Dep, QueueKey};
 use crate::handle::Handle;
 use crate::memory::buffer::{Copy, Fill};
-use crate::memory::{Allocation, pool};
+use crate::memory::{Allocation, ipc, pool};
 use crate::state::{Guard, State};
 use crate::task::{Job, Work};
 use crate::thread::{self, Place};
@@ -27,6 +27,7 @@ use clock::{Clock, Epoch};
 use cuirass_ptx::Touched;
 use parking_lot::Mutex;
 use pieces::{Piece, Release};
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -105,9 +106,9 @@ pub fn submitted(state: &State, key: QueueKey, count: u64, after: &[Dep], work: 
             let ready = Some((operation.epoch, operation.on.clone()));
             let place = (made.start(), made.len());
             checker.pieces.add(Piece::new(made.number(), place, operation.place, ready, operation.serial));
-        } else if let Some(free) = task.as_any().downcast_ref::<pool::Free>() {
-            checker.open(free.id);
-            checker.pieces.release(free.id, Release::Stream(operation.clone()), &checker.lines);
+        } else if let Some(ended) = ended_by(task.as_any()) {
+            checker.open(ended);
+            checker.pieces.release(ended, Release::Stream(operation.clone()), &checker.lines);
         } else if let Some(rows) = task.as_any().downcast_ref::<Copy>().and_then(Copy::rows) {
             let label: Arc<str> = COPY.into();
             checker.guard(&operation, &label, rows[0], true);
@@ -118,6 +119,12 @@ pub fn submitted(state: &State, key: QueueKey, count: u64, after: &[Dep], work: 
         Some(operation)
     })
     .flatten()
+}
+
+/// The allocation that work ends: of this process, or of another.
+fn ended_by(task: &dyn Any) -> Option<u64> {
+    let of_pool = task.downcast_ref::<pool::Free>().map(|free| free.id);
+    of_pool.or_else(|| task.downcast_ref::<ipc::Unmap>().map(|unmap| unmap.id))
 }
 
 /// The host has waited for places, or asked and been told that they are reached.

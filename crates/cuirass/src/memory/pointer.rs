@@ -26,7 +26,7 @@ pub fn pointer_info(address: u64) -> Result<PointerInfo> {
     Ok(read(address)?)
 }
 
-fn read(address: u64) -> Outcome<PointerInfo> {
+pub(super) fn read(address: u64) -> Outcome<PointerInfo> {
     const HOST: u32 = 1;
     crate::driver::initialized()?;
     let (mut kind, mut managed, mut ordinal) = (0_u32, 0_u32, -1_i32);

@@ -151,9 +151,10 @@ fn map(state: &mut State, key: PoolKey, source: &Arc<Source>, pointer: Pointer) 
 }
 
 /// The end of an import in a stream's order.
-struct Unmap {
+pub struct Unmap {
     start: u64,
-    id: u64,
+    /// The allocation's number.
+    pub id: u64,
     mapping: Arc<Mapping>,
 }
 

@@ -71,9 +71,9 @@ impl IpcBufferDescriptor {
         CUmemPoolPtrExportData { reserved: self.data }
     }
 
-    /// Says in an error what was imported.
+    /// Says in an error of the driver's what was imported.
     pub(super) fn note_on(&self, failure: Failure) -> Failure {
-        match self.origin {
+        match self.origin.filter(|_| failure.status().is_some()) {
             None => failure,
             Some((process, _)) => failure.note(format!(
                 "the memory was exported by process {process}, which must live and not have freed it yet"

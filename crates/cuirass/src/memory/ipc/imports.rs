@@ -7,6 +7,7 @@ use crate::context::{capture, scope};
 use crate::deferred;
 use crate::memory::buffer::{self, Range};
 use crate::memory::ipc::descriptor::IpcBufferDescriptor;
+use crate::memory::pointer;
 use crate::memory::pool::MemoryPool;
 use crate::stream::Stream;
 use crate::{Outcome, driver};
@@ -17,8 +18,8 @@ use cuirass_call::memory::{ipc as call, pool as pool_call};
 use cuirass_call::status::code;
 use cuirass_call::stream as stream_call;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
-use cuirass_fault::Failure;
 use cuirass_fault::lock::{Guard, Mutex};
+use cuirass_fault::{Failure, Misuse};
 use std::collections::BTreeMap;
 
 /// What is imported: the driver's data.
@@ -78,7 +79,14 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
             capture::release(format_args!("memory {address:#x}"), || pool_call::free_async(address, legacy))
         }
     };
-    let address = scope::create(pool.context().raw(), || call::pool_import_pointer(pool.as_raw(), &data), undo)?;
+    let mapped = || {
+        let address = call::pool_import_pointer(pool.as_raw(), &data)?;
+        match is_where_the_pool_is(address, pool) {
+            Ok(()) => Ok(address),
+            Err(failure) => Err(super::undone(failure, undo(address))),
+        }
+    };
+    let address = scope::create(pool.context().raw(), mapped, undo)?;
     imports.addresses.insert(data.reserved, address);
     // A driver that gives an address again has made no second mapping.
     if !imports.share(address) {
@@ -87,6 +95,26 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
         imports.mappings.insert(address, mapping);
     }
     Ok(address)
+}
+
+/// A file descriptor does not say what it is of: who takes it for another kind of memory, or for another device's, would
+/// be led to touch what is not there.
+fn is_where_the_pool_is(address: u64, pool: &MemoryPool) -> Outcome<()> {
+    let found = pointer::read(address)?;
+    let wanted = pool.device_inner();
+    if !found.is_device_accessible || found.device == wanted.map(|device| device.ordinal()) {
+        return Ok(());
+    }
+    let place = |device: Option<i32>| match device {
+        Some(ordinal) => format!("device {ordinal}"),
+        None => "the host".to_owned(),
+    };
+    let text = format!(
+        "this is memory of {}, and its memory resource was imported as one of {}",
+        place(found.device),
+        place(wanted.map(|device| device.ordinal()))
+    );
+    Err(Failure::misuse(Misuse::Value, text))
 }
 
 /// Gives up a share. With the last one the memory is unmapped, in the order of its stream, behind what is on the streams
