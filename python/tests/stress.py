@@ -517,7 +517,7 @@ class Alive:
     STARTS = {
         "cuStreamCreateWithPriority": "stream", "cuEventCreate": "event", "cuMemAllocFromPoolAsync": "memory",
         "cuMemAllocHost_v2": "pinned memory", "cuMemPoolCreate": "pool", "cuLibraryLoadData": "library",
-        "cuGraphInstantiateWithParams": "executable graph", "cuCtxCreate_v4": "context",
+        "cuGraphInstantiateWithParams": "executable graph", "cuCtxCreate_v2": "context",
     }  # fmt: skip
     ENDS = {
         "cuStreamDestroy_v2": "stream", "cuEventDestroy_v2": "event", "cuMemFreeAsync": "memory",

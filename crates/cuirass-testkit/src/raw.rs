@@ -120,6 +120,49 @@ pub fn put_away((kind, value): Handle, entry: &Entry, elsewhere: u64) -> Result<
     result
 }
 
+/// Memory of `cuMemAllocManaged`, unseen by the instrument; freed when it is dropped.
+pub struct ManagedMemory(u64);
+
+impl ManagedMemory {
+    /// Memory of this many bytes.
+    ///
+    /// # Panics
+    /// If the driver refuses.
+    #[must_use]
+    #[allow(clippy::expect_used, clippy::new_without_default)]
+    pub fn new(bytes: usize) -> ManagedMemory {
+        let made = in_primary(|| memory::managed::alloc_managed(bytes, 1));
+        ManagedMemory(made.map_err(text).expect("managed memory"))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Drop for ManagedMemory {
+    fn drop(&mut self) {
+        if let Err(failure) = in_primary(|| memory::buffer::free(self.0)) {
+            failure.report("freeing managed memory");
+        }
+    }
+}
+
+/// Runs a call with device 0's primary context current, which somebody else has retained.
+fn in_primary<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    unseen(|| {
+        let primary = context::device_primary_ctx_retain(0)?;
+        let before = context::ctx_get_current()?;
+        context::ctx_set_current(primary)?;
+        let result = call();
+        context::ctx_set_current(before)?;
+        context::device_primary_ctx_release(0)?;
+        result
+    })
+}
+
 /// When a kind is put away: what is made in another before that.
 pub fn rank(kind: &str) -> u8 {
     match kind {

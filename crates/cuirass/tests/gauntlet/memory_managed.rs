@@ -7,6 +7,8 @@ use cuirass::memory::{
 };
 use cuirass::{Buffer, Result, Stream};
 use cuirass_testkit::operation::{Caller, Operation};
+use cuirass_testkit::raw::ManagedMemory;
+use std::sync::Arc;
 
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
 const POOLS: u32 = 13000;
@@ -18,6 +20,13 @@ fn own_pool() -> Result<ManagedMemoryResource> {
 fn one() -> Result<(Buffer, Stream)> {
     let stream = stream()?;
     Ok((own_pool()?.allocate(4096, &stream)?, stream))
+}
+
+/// Memory of `cuMemAllocManaged`: a real driver takes no advice for that of a pool.
+fn advised() -> Result<(Buffer, Stream)> {
+    let owner = Arc::new(ManagedMemory::new(4096));
+    // SAFETY: [test] the owner keeps the memory.
+    Ok((unsafe { Buffer::borrow_raw(owner.address(), 4096, Some(owner)) }, stream()?))
 }
 
 fn two() -> Result<(Buffer, Buffer, Stream)> {
@@ -64,22 +73,23 @@ fn pools() -> Vec<Operation> {
 
 fn advice() -> Vec<Operation> {
     vec![
-        operation!("Buffer::set_read_mostly", one, |(buffer, _)| buffer.set_read_mostly(true))
+        operation!("Buffer::set_read_mostly", advised, |(buffer, _)| buffer.set_read_mostly(true))
             .called_with(&ALL)
             .submits(),
-        operation!("Buffer::is_read_mostly", one, |(buffer, _)| buffer.is_read_mostly()).called_with(&ALL),
-        operation!("Buffer::set_preferred_location", one, |(buffer, _)| buffer.set_preferred_location(Some(here())))
-            .called_with(&ALL)
-            .submits(),
-        operation!("Buffer::set_preferred_location", one, |(buffer, _)| buffer.set_preferred_location(None))
+        operation!("Buffer::is_read_mostly", advised, |(buffer, _)| buffer.is_read_mostly()).called_with(&ALL),
+        operation!("Buffer::set_preferred_location", advised, |(buffer, _)| buffer
+            .set_preferred_location(Some(here())))
+        .called_with(&ALL)
+        .submits(),
+        operation!("Buffer::set_preferred_location", advised, |(buffer, _)| buffer.set_preferred_location(None))
             .case("none")
             .submits(),
-        operation!("Buffer::preferred_location", one, |(buffer, _)| buffer.preferred_location()).called_with(&ALL),
-        operation!("Buffer::set_accessed_by", one, |(buffer, _)| buffer.set_accessed_by(here(), true))
+        operation!("Buffer::preferred_location", advised, |(buffer, _)| buffer.preferred_location()).called_with(&ALL),
+        operation!("Buffer::set_accessed_by", advised, |(buffer, _)| buffer.set_accessed_by(here(), true))
             .called_with(&ALL)
             .submits(),
-        operation!("Buffer::accessed_by", one, |(buffer, _)| buffer.accessed_by()).called_with(&ALL),
-        operation!("Buffer::last_prefetch_location", one, |(buffer, stream)| {
+        operation!("Buffer::accessed_by", advised, |(buffer, _)| buffer.accessed_by()).called_with(&ALL),
+        operation!("Buffer::last_prefetch_location", advised, |(buffer, stream)| {
             buffer.prefetch(here(), stream)?;
             buffer.last_prefetch_location()
         })

@@ -2,6 +2,8 @@
 
 import pickle
 
+from cuda.bindings import driver
+
 from cuirass import Host, ManagedBuffer, ManagedMemoryResource, ManagedMemoryResourceOptions
 from cuirass.utils import (
     CopyOptions,
@@ -28,6 +30,23 @@ def managed(stream):
     return own_pool().allocate(4096, stream=stream)
 
 
+class Advised:
+    """Memory of ``cuMemAllocManaged``: a real driver takes no advice for that of a pool."""
+
+    def __init__(self):
+        device().set_current()
+        status, self.address = driver.cuMemAllocManaged(4096, 1)
+        assert not int(status)
+
+    def __del__(self):
+        driver.cuMemFree(self.address)
+
+
+def advised():
+    owner = Advised()
+    return ManagedBuffer.from_handle(int(owner.address), 4096, owner=owner)
+
+
 def found(inner):
     """The same memory, as another library's."""
     return ManagedBuffer.from_handle(inner.handle, 4096, owner=inner)
@@ -43,6 +62,7 @@ def place():
 
 
 ONE = {"stream": stream, "buffer": managed}
+ADVISED = {"stream": stream, "buffer": advised}
 TWO = {"stream": stream, "one": managed, "two": managed}
 
 POOL = [
@@ -62,16 +82,16 @@ POOL = [
 
 SAID = [
     pure("ManagedBuffer.from_handle", lambda stream, inner: found(inner), stream=stream, inner=managed),
-    *getters("ManagedBuffer", ["read_mostly", "preferred_location", "last_prefetch_location"], **ONE),
-    pure("ManagedBuffer.accessed_by", lambda stream, buffer: buffer.accessed_by, **ONE),
+    *getters("ManagedBuffer", ["read_mostly", "preferred_location", "last_prefetch_location"], **ADVISED),
+    pure("ManagedBuffer.accessed_by", lambda stream, buffer: buffer.accessed_by, **ADVISED),
     operation("ManagedBuffer.accessed_by", lambda stream, buffer: list(buffer.accessed_by), case="read", callers=ALL,
-              **ONE),
-    operation("ManagedBuffer.read_mostly (set)", said("read_mostly", bool), submits=True, callers=ALL, **ONE),
+              **ADVISED),
+    operation("ManagedBuffer.read_mostly (set)", said("read_mostly", bool), submits=True, callers=ALL, **ADVISED),
     operation("ManagedBuffer.preferred_location (set)", said("preferred_location", device), submits=True, callers=ALL,
-              **ONE),
+              **ADVISED),
     operation("ManagedBuffer.preferred_location (set)", said("preferred_location", lambda: None), case="none",
-              submits=True, **ONE),
-    operation("ManagedBuffer.accessed_by (set)", said("accessed_by", lambda: [device()]), **ONE),
+              submits=True, **ADVISED),
+    operation("ManagedBuffer.accessed_by (set)", said("accessed_by", lambda: [device()]), **ADVISED),
 ]  # fmt: skip
 
 MOVED = [

@@ -29,6 +29,12 @@ def unfreed(stream):
 
 MADE = dict(stream=stream, resource=resource, buffer=buffer)
 
+# What gives the old addresses back, where it had to move.
+OLD_ADDRESSES = [
+    "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode", "cuStreamIsCapturing", "cuStreamQuery",
+    "cuMemUnmap", "cuMemAddressFree",
+]  # fmt: skip
+
 OPERATIONS = [
     pure("VirtualMemoryResource()", resource),
     operation("VirtualMemoryResource.allocate", buffer, callers=ALL, stream=stream, resource=resource),
@@ -40,7 +46,8 @@ OPERATIONS = [
               callers=ALL, stream=stream, kept=unfreed),
     operation("VirtualMemoryResource.modify_allocation",
               lambda stream, resource, buffer: resource.modify_allocation(buffer, buffer.size * 2),
-              callers=ALL, **MADE),
+              callers=ALL, **MADE)
+    .allow("reported", OLD_ADDRESSES, reason="it has grown: what is left of the old addresses is reported"),
     operation("Buffer.close", lambda stream, resource, buffer: buffer.close(), case="virtual", callers=ALL, **MADE),
     dropped("Buffer", case="virtual", callers=ALL, **MADE),
     *getters("VirtualMemoryResource", ["device", "config", "device_id", "is_device_accessible", "is_host_accessible"],

@@ -129,6 +129,10 @@ fn advise(
         _ => return Err(INVALID_VALUE),
     };
     let range = managed(&state, address, count)?;
+    // Measured: not for memory of a pool.
+    if range.pool.is_some() {
+        return Err(NOT_SUPPORTED);
+    }
     match advice {
         CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY | CUmem_advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => {
             state.memory.advice.say(&range, |page| page.read_mostly = is_set);

@@ -114,15 +114,17 @@ unsafe fn submit(to: &Side, from: &Side, extent: CopyExtent, stream: &Stream) ->
         return Ok(());
     }
     if extent.depth == 1 {
+        // Measured: the driver wants a pitch of the width, even where there is but one row.
+        let pitch = |side: &Side| if extent.height == 1 { side.lies.pitch.max(extent.width) } else { side.lies.pitch };
         let copy = CUDA_MEMCPY2D {
             srcMemoryType: from.kind,
             srcHost: from.host(),
             srcDevice: from.device(),
-            srcPitch: from.lies.pitch,
+            srcPitch: pitch(from),
             dstMemoryType: to.kind,
             dstHost: to.host(),
             dstDevice: to.device(),
-            dstPitch: to.lies.pitch,
+            dstPitch: pitch(to),
             WidthInBytes: extent.width,
             Height: extent.height,
             ..CUDA_MEMCPY2D::default()
