@@ -20,7 +20,8 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use std::cell::RefCell;
 
 /// Managed memory of a pool, allocated and freed in the order of a stream: host and devices use it at one address, and
-/// the driver moves it to where it is used.
+/// the driver moves it to where it is used. Measured: drivers of CUDA 13.0 take no advice for memory of a pool
+/// (``NOT_SUPPORTED``), only for what ``cuMemAllocManaged`` gave; prefetches and discards work with both.
 ///
 /// Parameters
 /// ----------
