@@ -180,8 +180,8 @@ impl Ledger {
         }
     }
 
-    /// Memory and a pool that start while the driver has them are another process's, which is imported again: they are
-    /// there once, and end once for all.
+    /// Memory and a pool that start while the driver has them are another process's, which is imported again: memory ends
+    /// once for all, a pool when it was ended as often.
     fn imported_again(&mut self, handle: Handle, known: bool) -> bool {
         let there = |entry: &&mut Entry| matches!(entry.life, Life::Alive | Life::Orphan | Life::Refused);
         let Some(entry) = self.entries.get_mut(&handle).filter(there) else { return false };
@@ -191,6 +191,10 @@ impl Ledger {
         if known {
             entry.life = Life::Alive;
         }
+        if handle.0 == "pool" {
+            entry.count += 1;
+            entry.strays += u32::from(!known);
+        }
         true
     }
 
@@ -198,6 +202,11 @@ impl Ledger {
         let context = self.current();
         let fresh = Entry { life: Life::Alive, count: 1, strays: 0, context, parents: Vec::new(), bytes: 0 };
         let entry = self.entries.entry(handle).or_insert(fresh);
+        if handle.0 == "pool" && entry.count > 1 {
+            entry.count -= u32::from(done);
+            entry.strays += u32::from(!done);
+            return;
+        }
         if handle.0 == "primary_context" {
             entry.count -= u32::from(done && entry.count > 0);
             entry.strays += u32::from(!done);

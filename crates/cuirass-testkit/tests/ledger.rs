@@ -102,17 +102,14 @@ fn what_is_imported_again_ends_once() {
         ledger.after(info, &arguments, &ending, true, 0, answer);
         assert!(wrong.is_empty());
     };
-    for (kind, what, end, name) in [
-        ("memory", &memory, at::cuMemFreeAsync, "cuMemFreeAsync"),
-        ("pool", &pool, at::cuMemPoolDestroy, "cuMemPoolDestroy"),
-    ] {
+    for (kind, what, end, name) in [("memory", &memory, at::cuMemFreeAsync, "cuMemFreeAsync")] {
         // One that the program cannot know of, one that it does, and one more that it does not.
         for (answer, life) in [(999, Life::Orphan), (0, Life::Alive), (999, Life::Alive)] {
             import(&mut ledger, what, answer);
             let alive = ledger.alive()[&(kind, *what)].clone();
             assert_eq!((alive.life, alive.count, alive.strays), (life, 1, 0), "{kind}");
         }
-        let arguments = &[*what, 0][..if kind == "pool" { 1 } else { 2 }];
+        let arguments = &[*what, 0];
         assert!(call(&mut ledger, end, arguments).is_empty());
         assert!(ledger.is_ended((kind, *what)));
         let wrong = call(&mut ledger, end, arguments);
@@ -122,4 +119,13 @@ fn what_is_imported_again_ends_once() {
         assert_eq!(ledger.alive()[&(kind, *what)].life, Life::Alive);
     }
     assert_eq!(ledger.alive()[&("memory", memory)].parents, [("pool", pool)]);
+    // A pool ends when it was ended as often as it was imported.
+    import(&mut ledger, &pool, 0);
+    import(&mut ledger, &pool, 0);
+    assert_eq!(ledger.alive()[&("pool", pool)].count, 2);
+    assert!(call(&mut ledger, at::cuMemPoolDestroy, &[pool]).is_empty());
+    assert!(!ledger.is_ended(("pool", pool)));
+    assert!(call(&mut ledger, at::cuMemPoolDestroy, &[pool]).is_empty());
+    let wrong = call(&mut ledger, at::cuMemPoolDestroy, &[pool]);
+    assert_eq!(wrong, [format!("cuMemPoolDestroy releases pool {pool:#x} a second time")]);
 }

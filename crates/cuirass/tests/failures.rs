@@ -158,7 +158,9 @@ fn what_was_leaked_keeps_what_it_needs() {
     drop(fault);
     let reports = alone.reports();
     let [report] = reports.as_slice() else { panic!("one report: {reports:?}") };
-    let expected = format!("memory {address:#x} (stream {raw:p}) was not released, and is leaked with what it needs");
+    let expected = format!(
+        "memory {address:#x} (stream {raw:p}, pool {pool_raw:p}) was not released, and is leaked with what it needs"
+    );
     assert!(report.contains(&expected), "{report}");
     assert!(recording.take().is_empty(), "pool, stream and context are kept");
     // SAFETY: [test] they were leaked above, and are this test's now.

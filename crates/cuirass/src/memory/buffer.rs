@@ -177,7 +177,7 @@ fn not_freed(resource: &MemoryPool, stream: &Stream, failure: Failure) -> Failur
 #[inline]
 fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
     let raw = stream.as_raw();
-    let what = format_args!("memory {:#x} (stream {raw:p})", range.address);
+    let what = format_args!("memory {:#x} (stream {raw:p}, pool {:p})", range.address, resource.as_raw());
     let free = || capture::release(what, || pool::free_async(range.address, raw));
     if !stream.is_default() {
         return match free() {

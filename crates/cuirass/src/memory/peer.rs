@@ -6,6 +6,7 @@ use crate::memory::pool::MemoryPool;
 use crate::{Outcome, Result};
 use cuirass_call::memory::peer as call;
 use cuirass_call::sys::cuda::{CUmemAccess_flags, CUmemAccessDesc, CUmemoryPool};
+use cuirass_fault::Failure;
 
 const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 const NONE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -49,6 +50,22 @@ impl MemoryPool {
         call::pool_set_access(self.as_raw(), &access)?;
         self.note_revoked(revoked);
         Ok(())
+    }
+}
+
+/// Gives all devices access to the memory of a pool of the host. Measured: a driver gives none by itself. The pool is
+/// undone where that fails.
+pub(super) fn open_to_all(pool: MemoryPool) -> Outcome<MemoryPool> {
+    let opened = Device::all().map_err(Failure::from).and_then(|devices| {
+        let access: Vec<CUmemAccessDesc> = descriptions(&devices, READ_WRITE).collect();
+        call::pool_set_access(pool.as_raw(), &access)
+    });
+    match (opened, pool) {
+        (Ok(()), pool) => Ok(pool),
+        (Err(failure), pool) => Err(match pool.close() {
+            Ok(()) => failure,
+            Err(closing) => Failure::from(closing).attach_to(failure, "the pool was not undone"),
+        }),
     }
 }
 

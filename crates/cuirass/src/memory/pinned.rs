@@ -5,6 +5,7 @@ use crate::context::{Context, scope};
 use crate::device::{Device, DeviceAttribute};
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::location::Location;
+use crate::memory::peer;
 use crate::memory::pool::{MemoryPool, PooledMemory, pool_resource};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
@@ -49,7 +50,7 @@ impl PinnedMemoryResource {
         Ok(PinnedMemoryResource(MemoryPool::of_driver(raw, context, memory)?))
     }
 
-    /// `cuMemPoolCreate`: a pool of its own.
+    /// `cuMemPoolCreate`: a pool of its own, to whose memory all devices are given access.
     ///
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a negative NUMA node; what the driver answers.
@@ -69,7 +70,8 @@ impl PinnedMemoryResource {
             None => Location::Host,
         };
         let memory = PooledMemory::Pinned(location);
-        Ok(PinnedMemoryResource(MemoryPool::create(memory, options.max_size, options.ipc_enabled, context)?))
+        let pool = MemoryPool::create(memory, options.max_size, options.ipc_enabled, context)?;
+        Ok(PinnedMemoryResource(peer::open_to_all(pool)?))
     }
 
     /// The NUMA node that its memory is on; `None` where the system places it.

@@ -156,8 +156,7 @@ pub fn operations() -> Vec<Operation> {
         .case("the first")
         .called_with(&ALL),
         operation!("DeviceMemoryResource::close", imported_twice, |(one, _other)| taken(one).close())
-            .case("one of two of another process's pool")
-            .makes_no_call(),
+            .case("one of two of another process's pool"),
         operation!("Buffer::ipc_descriptor", shared, |shared| shared.exported.memory.ipc_descriptor())
             .called_with(&ALL),
         operation!("Buffer::ipc_descriptor", fresh, |(memory, _stream)| memory.ipc_descriptor())

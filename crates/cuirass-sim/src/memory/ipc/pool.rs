@@ -52,8 +52,9 @@ pub fn cuMemPoolImportFromShareableHandle(
     if shape.device.is_some_and(|device| device >= state.devices.len()) {
         return Err(INVALID_VALUE);
     }
-    // While a pool is imported it is imported again as the same, and ended by one call for all.
+    // Measured: while a pool is imported it is imported again as the same, which ends when each of them was destroyed.
     if let Some(known) = state.memory.pools.imported(source.number) {
+        state.memory.pools.imported_again(known);
         return pool.write(known.raw());
     }
     let key = state.memory.pools.add(shape, Backing::Imported(Arc::new(source)), false)?;

@@ -98,6 +98,10 @@ pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> Answer {
         return Err(INVALID_VALUE);
     }
     state.potentially_unsafe()?;
+    if let Some(pool) = state.memory.pools.get_mut(key).filter(|pool| pool.again > 0) {
+        pool.again -= 1;
+        return Ok(());
+    }
     state.memory.pools.handles.remove(handle, INVALID_VALUE, INVALID_VALUE)?;
     if let Some(pool) = state.memory.pools.get_mut(key) {
         pool.closed = true;

@@ -92,6 +92,8 @@ pub struct Pool {
     pub backing: Backing,
     /// How many allocations are imported from it.
     imports: u64,
+    /// How often an imported pool was imported again, and not yet destroyed as often.
+    pub(in super::super) again: u64,
     /// Its handle.
     pub handle: Handle,
     /// The devices that may touch its memory, a bit each.
@@ -166,6 +168,15 @@ impl Pools {
         self.all.iter().flatten().find(is_it).map(|pool| pool.handle)
     }
 
+    /// Notes that a pool was imported once more.
+    pub fn imported_again(&mut self, handle: Handle) {
+        if let Ok(key) = self.key(handle)
+            && let Some(pool) = self.get_mut(key)
+        {
+            pool.again += 1;
+        }
+    }
+
     /// Counts an allocation that is imported from a pool, or no longer; the devices that may touch it.
     pub fn imports(&mut self, key: PoolKey, more: bool) -> u64 {
         let Some(pool) = self.get_mut(key) else { return 0 };
@@ -197,6 +208,7 @@ impl Pools {
             shape,
             backing,
             imports: 0,
+            again: 0,
             handle,
             access: if shape.device.is_none() { u64::MAX } else { 0 },
             blocks: Blocks::new(),

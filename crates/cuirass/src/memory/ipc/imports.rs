@@ -171,7 +171,8 @@ fn is_same(one: &Stream, other: &Stream, pool: &MemoryPool) -> bool {
 
 /// Has the last share's stream wait for the others.
 fn order(range: Range, others: &[Stream], pool: &MemoryPool, last: &Stream) -> Outcome<Attempt> {
-    let what = format_args!("memory {:#x} (stream {:p})", range.address(), last.as_raw());
+    let (stream, of) = (last.as_raw(), pool.as_raw());
+    let what = format_args!("memory {:#x} (stream {stream:p}, pool {of:p})", range.address());
     for other in others.iter().filter(|other| !is_same(other, last, pool)) {
         match order_behind(other, last, pool) {
             Ok(Attempt::Done) => {}

@@ -15,6 +15,7 @@ use crate::context::{Context, scope};
 use crate::device::Device;
 use crate::memory::buffer::Buffer;
 use crate::memory::location::Location;
+use crate::memory::peer;
 use crate::memory::pinned::PinnedMemoryResource;
 use crate::memory::pool::{DeviceMemoryResource, MemoryPool, PooledMemory};
 use crate::stream::Stream;
@@ -253,14 +254,14 @@ impl PinnedMemoryResource {
     /// caller's, and is not needed any more. Imported several times it is one pool of the driver's, which ends with the
     /// last.
     ///
-    /// It is for other processes: once the pool's own process has imported it, and given that up, the driver refuses
-    /// work on the memory of the original.
+    /// All devices of this process are given access to its memory.
     ///
     /// # Errors
     /// What the driver answers.
     pub fn from_allocation_handle(handle: &IpcAllocationHandle) -> Result<PinnedMemoryResource> {
         let context = Context::current_or_primary()?;
-        Ok(PinnedMemoryResource::of(MemoryPool::imported(PooledMemory::Pinned(Location::Host), context, handle)?))
+        let pool = MemoryPool::imported(PooledMemory::Pinned(Location::Host), context, handle)?;
+        Ok(PinnedMemoryResource::of(peer::open_to_all(pool)?))
     }
 }
 

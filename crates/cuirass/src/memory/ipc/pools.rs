@@ -1,7 +1,7 @@
-//! Pools imported from other processes: however often one is imported the driver has it once, and destroys it once.
+//! Pools imported from other processes: however often one is imported the driver has it once, and ends it when it was
+//! destroyed as often (measured). What is known here is who was given access, which goes with the last.
 //!
-//! One lock is held across the import and the registration, and across the last share's end and the destruction: nobody
-//! is given a pool that is about to be destroyed. No report is made and nothing is dropped under it.
+//! One lock is held across the import and the registration, and across a share's end and the destruction. No report is made and nothing is dropped under it.
 
 use crate::context::{Context, scope};
 use crate::deferred;
@@ -29,22 +29,22 @@ pub(super) fn import(context: &Context, file: RawFd) -> Outcome<(CUmemoryPool, P
     driver::initialized()?;
     deferred::before_creating()?;
     let mut pools = POOLS.lock();
-    let undo = |pool: CUmemoryPool| if pools.contains_key(&pool.addr()) { Ok(()) } else { pool_call::destroy(pool) };
-    let pool = scope::create(context.raw(), || call::pool_import_from_shareable_handle(file), undo)?;
+    let pool = scope::create(context.raw(), || call::pool_import_from_shareable_handle(file), pool_call::destroy)?;
     let imported = pools.entry(pool.addr()).or_default();
     imported.shares += 1;
     Ok((pool, imported.peers.clone()))
 }
 
-/// Gives up a share; with the last one the pool is destroyed.
+/// Gives up a share; with the last one the access that was given goes too.
 pub(in crate::memory) fn release(pool: CUmemoryPool) -> Outcome<()> {
     let mut pools = POOLS.lock();
-    if let Some(imported) = pools.get_mut(&pool.addr())
-        && imported.shares > 1
-    {
-        imported.shares -= 1;
-        return Ok(());
-    }
-    let peers: Vec<Device> = pools.remove(&pool.addr()).map(|last| last.peers.lock().clone()).unwrap_or_default();
+    let last = match pools.get_mut(&pool.addr()) {
+        Some(imported) if imported.shares > 1 => {
+            imported.shares -= 1;
+            None
+        }
+        _ => pools.remove(&pool.addr()),
+    };
+    let peers: Vec<Device> = last.map(|last| last.peers.lock().clone()).unwrap_or_default();
     destroy(pool, &peers)
 }
