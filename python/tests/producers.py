@@ -174,5 +174,5 @@ def same(make):
             answers.append(facts(make(each)))
         except Exception as error:
             answers.append(type(error))
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1], answers
     return answers[0]
