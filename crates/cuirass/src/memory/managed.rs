@@ -261,7 +261,8 @@ impl Buffer {
     }
 
     /// Gives up the contents of the memory, in the order of the stream that orders its release: what is read before
-    /// it is written again is anything (`cuMemDiscardBatchAsync`).
+    /// it is prefetched and written again is anything (`cuMemDiscardBatchAsync`). Measured: what is written before a
+    /// prefetch may be lost too.
     ///
     /// # Errors
     /// As [`discard_batch`].
