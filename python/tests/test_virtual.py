@@ -149,6 +149,17 @@ def test_peers_use_it(device, stream):
     buffer.close()
 
 
+def test_another_devices_buffer_does_not_grow(device, stream):
+    devices = Device.get_all_devices()
+    if len(devices) < 2:
+        pytest.skip("no second device")
+    buffer = VirtualMemoryResource(device).allocate(1, stream=stream)
+    with pytest.raises(ValueError, match="of device 0, this one is of device 1"):
+        VirtualMemoryResource(devices[1]).modify_allocation(buffer, 2 * buffer.size)
+    assert not buffer.is_closed
+    buffer.close()
+
+
 def test_a_collected_buffer_is_unmapped_behind_its_stream(resource, stream):
     buffer = resource.allocate(1, stream=stream)
     buffer.fill(1, stream=stream)

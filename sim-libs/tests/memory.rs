@@ -406,7 +406,7 @@ fn another_devices_memory_needs_leave() {
         d.ok("cuCtxSynchronize", ());
         assert_eq!(launch(p), "SUCCESS");
         assert_eq!(d.call("cuCtxSynchronize", ()), "ILLEGAL_ADDRESS");
-        assert!(d.reports().contains("from a device without access"), "{}", d.reports());
+        assert!(d.reports().contains("device 1 has no access to this allocation of device 0"), "{}", d.reports());
         d.ok("cuCtxSetCurrent", (first,));
         d.ok("cuCtxSynchronize", ());
     });

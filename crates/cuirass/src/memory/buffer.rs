@@ -276,9 +276,9 @@ impl Buffer {
         Buffer::new(address, bytes, Source::Virtual(Box::new(memory)), stream)
     }
 
-    pub(super) fn reservations(&self) -> Option<&[Reservation]> {
+    pub(super) fn reservations(&self) -> Option<(&[Reservation], &VirtualMemoryResource)> {
         match &self.0.parent().source {
-            Source::Virtual(memory) => Some(&memory.reservations),
+            Source::Virtual(memory) => Some((&memory.reservations, &memory.resource)),
             _ => None,
         }
     }

@@ -405,7 +405,12 @@ impl VirtualMemoryResource {
             return Ok(buffer);
         }
         let grown = match buffer.reservations() {
-            Some(old) => self.make_room(old, buffer.as_raw(), buffer.len(), bytes),
+            Some((_, of)) if of.context.device() != self.context.device() => {
+                let (its, ours) = (of.context.device().ordinal(), self.context.device().ordinal());
+                let text = format!("the buffer is of a resource of device {its}, this one is of device {ours}");
+                Err(Failure::misuse(Misuse::Value, text))
+            }
+            Some((old, _)) => self.make_room(old, buffer.as_raw(), buffer.len(), bytes),
             None => Err(Failure::misuse(Misuse::Value, "the buffer is no virtual memory: it cannot grow")),
         };
         match grown {
