@@ -467,6 +467,7 @@ def test_the_order_checker_sees_a_discard(device, stream, resource, waits):
     assert bool(order.findings) is not waits
 
 
+@needs_pools
 def test_what_is_no_set_of_processors(stream):
     resource = cuirass.ManagedMemoryResource()
     buffer = resource.allocate(64, stream=stream)

@@ -39,8 +39,8 @@ fn here() -> Location {
 }
 
 pub fn operations() -> Vec<Operation> {
-    let all = pools().into_iter().chain(advice()).chain(work()).chain(batches());
-    all.map(|operation| operation.needs(POOLS)).collect()
+    let of_pools = pools().into_iter().chain(work()).chain(batches());
+    of_pools.map(|operation| operation.needs(POOLS)).chain(advice()).collect()
 }
 
 fn pools() -> Vec<Operation> {

@@ -66,7 +66,9 @@ fn pinned_pool() -> Result<PinnedMemoryResource> {
 fn of_pinned_pools() -> Vec<Operation> {
     let own = || pinned_pool().map(Some);
     vec![
-        operation!("PinnedMemoryResource::current", || Ok(()), |()| PinnedMemoryResource::current()).called_with(&ALL),
+        operation!("PinnedMemoryResource::current", || Ok(()), |()| PinnedMemoryResource::current())
+            .called_with(&ALL)
+            .needs(13000),
         operation!("PinnedMemoryResource::create", || Ok(()), |()| pinned_pool()).called_with(&ALL),
         operation!("PinnedMemoryResource::create", || Ok(()), |()| {
             PinnedMemoryResource::create(&PinnedMemoryResourceOptions { ipc_enabled: true, ..Default::default() })

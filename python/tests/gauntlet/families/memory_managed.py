@@ -107,7 +107,7 @@ MOVED = [
               lambda stream, one, two: discard_prefetch_batch(stream, [one, two], [device(), Host()]), **TWO),
 ]  # fmt: skip
 
-for one in [*POOL, *SAID, *MOVED]:
+for one in [*POOL, SAID[0], *MOVED]:
     one.needs = POOLS
 
 PAIR = {"stream": stream, "one": buffer, "two": buffer}
