@@ -385,6 +385,7 @@ def test_a_loop(device, stream, numbers, read):
     assert read(count) == [0]
 
 
+@pytest.mark.thread_unsafe(reason="doctest takes over stdout")
 def test_the_examples_of_the_documentation(device):
     if driver_version() < (12, 3):
         pytest.skip("conditional nodes need CUDA 12.3")
