@@ -31,8 +31,8 @@ impl Share for Builder {
 ///
 /// ``Device.create_graph_builder()`` and ``Stream.create_graph_builder()`` make it. Between ``begin_building()`` and
 /// ``end_building()`` it is given wherever a stream is: what is put on it becomes part of the graph. Before and after
-/// that, and on the builder of a body that has not begun, it is its stream: work runs at once, and is in no graph. Memory of the graph
-/// comes from a ``GraphMemoryResource``. Leaving a ``with`` block closes it.
+/// that, and on the builder of a body that has not begun, it is its stream: work runs at once, and is in no graph. Memory
+/// of the graph comes from a ``GraphMemoryResource``. Leaving a ``with`` block closes it.
 #[pyclass(frozen, weakref, subclass, module = "cuirass.graph", name = "GraphBuilder")]
 pub struct GraphBuilder {
     slot: Slot<Builder>,
