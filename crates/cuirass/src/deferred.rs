@@ -58,14 +58,18 @@ pub(crate) fn defer(what: &'static str, attempt: impl FnMut() -> Outcome<Attempt
 }
 
 fn put_off(what: &'static str, later: Later) {
-    let waiting = Waiting { what, later, _slot: Slot::take() };
     COUNT.fetch_add(1, Ordering::AcqRel);
+    wait(Waiting { what, later, _slot: Slot::take() });
+}
+
+/// Puts a release that is counted into the queue; where there is no room, which its slot should have made, what it
+/// releases is leaked and reported.
+fn wait(waiting: Waiting) {
     let Some(waiting) = push(waiting) else { return };
     COUNT.fetch_sub(1, Ordering::AcqRel);
-    // Of an owner that was made where no room could be made, which was then not raised to anybody.
-    let _leaked = ManuallyDrop::new(waiting);
+    let leaked = ManuallyDrop::new(waiting);
     let message = "there is no memory to put a release off; what it was to release is leaked";
-    Failure::misuse(Misuse::State, message).report(&format!("releasing {what}"));
+    Failure::misuse(Misuse::State, message).report(&format!("releasing {}", leaked.what));
 }
 
 /// Puts it at the end of the queue; returns it where there is no room.
@@ -146,7 +150,7 @@ fn try_until(waits: usize) -> usize {
         match waiting.later.attempt() {
             // Its place in the queue is still its own.
             Ok(Attempt::Wait) => {
-                let _leaked = push(waiting).map(ManuallyDrop::new);
+                wait(waiting);
                 waited += 1;
                 if waited == waits {
                     break;
