@@ -21,6 +21,8 @@ PLUMBING = {
     "__firstlineno__", "__abstractmethods__", "__parameters__", "__orig_bases__",
 }  # fmt: skip
 
+BUFFER_PROTOCOL = ("__buffer__", "__release_buffer__")
+
 
 def check():
     """What is not registered, and what is registered and not there."""
@@ -86,12 +88,18 @@ def members(kind):
     for name, value in vars(kind).items():
         is_property = inspect.isdatadescriptor(value) or isinstance(value, property)
         is_special = name.startswith("__") and name.endswith("__")
-        if name in PLUMBING or (name.startswith("_") and not is_special and name != "_repr_svg_"):
+        if (
+            name in PLUMBING
+            or name in BUFFER_PROTOCOL
+            or (name.startswith("_") and not is_special and name != "_repr_svg_")
+        ):
             continue
         if is_property or inspect.isroutine(value) or isinstance(value, (classmethod, staticmethod)):
             yield f"{kind.__name__}.{name}"
         if is_property and is_settable(kind, name):
             yield f"{kind.__name__}.{name} (set)"
+    # The buffer protocol has names in a class since Python 3.12 alone.
+    yield from (f"{kind.__name__}.{name}" for name in BUFFER_PROTOCOL if (kind.__name__, name) in stub_methods())
 
 
 def is_constructed(kind):
@@ -112,15 +120,29 @@ def is_constructed(kind):
 
 
 @functools.cache
-def setters():
-    """The properties that can be set, as the stubs say: a getset of the extension cannot be asked without an object."""
+def stubs():
+    """The methods of the extension's classes as the stubs have them: pairs of the class's name and the definition."""
     tree = ast.parse((pathlib.Path(cuirass.__file__).parent / "_cuirass.pyi").read_text())
-    return {
-        (kind.name, member.name)
+    return [
+        (kind.name, member)
         for kind in tree.body
         if isinstance(kind, ast.ClassDef)
         for member in kind.body
         if isinstance(member, ast.FunctionDef)
+    ]
+
+
+@functools.cache
+def stub_methods():
+    return {(kind, member.name) for kind, member in stubs()}
+
+
+@functools.cache
+def setters():
+    """The properties that can be set: a getset of the extension cannot be asked without an object."""
+    return {
+        (kind, member.name)
+        for kind, member in stubs()
         for mark in member.decorator_list
         if isinstance(mark, ast.Attribute) and mark.attr == "setter"
     }

@@ -2,7 +2,7 @@
 
 from cuirass import Buffer
 
-from ..objects import buffer, builder, context, device, memory, pinned, run_captured, stream, user_resource
+from ..objects import Kept, buffer, builder, context, device, memory, pinned, run_captured, stream, user_resource
 from ..registry import ALL, dropped, getters, operation, pure, reporting
 from ..world import leaving
 from .event import refused
@@ -27,6 +27,11 @@ def users(stream):
     return user_resource().allocate(64, stream=stream)
 
 
+def viewed():
+    memory = pinned()
+    return Kept(memory=memory, view=memoryview(memory))
+
+
 def entered(stream):
     return buffer(stream).__enter__()
 
@@ -48,6 +53,10 @@ OPERATIONS = [
     operation("Buffer.close", lambda stream, buffer: buffer.close(), case="of a resource in Python",
               stream=stream, buffer=users),
     operation("Buffer.close", lambda buffer: buffer.close(), case="page-locked", callers=ALL, buffer=pinned),
+    operation("Buffer.__buffer__", lambda inner, buffer: memoryview(buffer).release(), case="of what is not known",
+              callers=ALL, inner=pinned, buffer=owned),
+    pure("Buffer.__buffer__", lambda buffer: memoryview(buffer).release(), buffer=pinned),
+    pure("Buffer.__release_buffer__", lambda held: held.view.release(), held=viewed),
     dropped("Buffer", callers=ALL, stream=stream, buffer=buffer),
     dropped("Buffer", case="on a default stream", callers=ALL, buffer=on_default),
     dropped("Buffer", case="page-locked", callers=ALL, buffer=pinned),
