@@ -143,6 +143,31 @@ def pools_between_processes(about, location):
     ok("cuStreamDestroy_v2", stream)
 
 
+def pool_in_use(about, location):
+    """An imported pool that is destroyed while memory is imported from it."""
+    stream, pool = new_stream(), new_pool(FILE, location)
+    memory = made(Address, "cuMemAllocFromPoolAsync", Size(4096), pool, stream)
+    ok("cuStreamSynchronize", stream)
+    data, file = Bytes64(), made(ctypes.c_int, "cuMemPoolExportToShareableHandle", pool, FILE, Address(0))
+    ok("cuMemPoolExportPointer", data, memory)
+    imported, second = (
+        made(Handle, "cuMemPoolImportFromShareableHandle", Handle(file.value), FILE, Address(0)) for _ in range(2)
+    )
+    os.close(file.value)
+    alias = made(Address, "cuMemPoolImportPointer", imported, data)
+    row(about, "destroy the imported pool, of two imports", call("cuMemPoolDestroy", imported))
+    row(about, "destroy the imported pool, of one import", call("cuMemPoolDestroy", second))
+    row(about, "fill through the imported pointer", call("cuMemsetD8Async", alias, ctypes.c_ubyte(1), Size(16), stream))
+    row(about, "free the imported pointer", call("cuMemFreeAsync", alias, stream))
+    ok("cuStreamSynchronize", stream)
+    row(about, "destroy the imported pool, nothing imported", call("cuMemPoolDestroy", imported))
+    row(about, "destroy the imported pool once more", call("cuMemPoolDestroy", imported))
+    ok("cuMemFreeAsync", memory, stream)
+    ok("cuStreamSynchronize", stream)
+    ok("cuMemPoolDestroy", pool)
+    ok("cuStreamDestroy_v2", stream)
+
+
 def events_between_processes():
     about = "events between processes"
     open_event = cuda.cuIpcOpenEventHandle
@@ -258,6 +283,7 @@ def main():
         ok("cuCtxSetCurrent", context)
     pools_between_processes("pools between processes, of a device", DEVICE)
     pools_between_processes("pools between processes, of the host", HOST)
+    pool_in_use("an imported pool in use, of a device", DEVICE)
 
 
 if __name__ == "__main__":
