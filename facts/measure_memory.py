@@ -17,7 +17,7 @@ cuda = ctypes.CDLL("libcuda.so.1")
 Handle, Address, Size = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
 DEVICE, HOST = 1, 3  # CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST_NUMA
 FILE = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
+PINNED, MANAGED = 1, 2  # CU_MEM_ALLOCATION_TYPE_*
 NONE, READ, READ_WRITE = 0, 1, 3  # CU_MEM_ACCESS_FLAGS_PROT_*
 NON_BLOCKING = 1
 DISABLE_TIMING, INTERPROCESS = 2, 4
@@ -168,6 +168,69 @@ def pool_in_use(about, location):
     ok("cuStreamDestroy_v2", stream)
 
 
+def pool_with_a_free_that_waits(about):
+    """An imported pool that is destroyed while the free of its last memory waits on a stream."""
+    stream, pool = new_stream(), new_pool(FILE)
+    memory = made(Address, "cuMemAllocFromPoolAsync", Size(4096), pool, stream)
+    ok("cuStreamSynchronize", stream)
+    data, file = Bytes64(), made(ctypes.c_int, "cuMemPoolExportToShareableHandle", pool, FILE, Address(0))
+    ok("cuMemPoolExportPointer", data, memory)
+    imported = made(Handle, "cuMemPoolImportFromShareableHandle", Handle(file.value), FILE, Address(0))
+    os.close(file.value)
+    alias = made(Address, "cuMemPoolImportPointer", imported, data)
+    go = threading.Event()
+    wait = ctypes.CFUNCTYPE(None, Handle)(lambda _: go.wait())
+    ok("cuLaunchHostFunc", stream, wait, Handle())
+    row(about, "free the imported pointer", call("cuMemFreeAsync", alias, stream))
+    status = call("cuMemPoolDestroy", imported)
+    row(about, "destroy the imported pool", status)
+    go.set()
+    ok("cuStreamSynchronize", stream)
+    row(about, "destroy the imported pool once the free is done", call("cuMemPoolDestroy", imported))
+    ok("cuMemFreeAsync", memory, stream)
+    ok("cuStreamSynchronize", stream)
+    ok("cuMemPoolDestroy", pool)
+    ok("cuStreamDestroy_v2", stream)
+
+
+PREFETCHED = 4  # CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
+
+
+def batches_of_managed_memory(about):
+    """Batches with an entry that is refused: whether those before it are taken."""
+    stream, plain = new_stream(), new_pool(0)
+    managed = made(Handle, "cuMemPoolCreate", ctypes.byref(PoolProperties(kind=MANAGED)))
+
+    def batch(name, *entries, prefetches=True):
+        count = len(entries)
+        addresses, sizes = (Address * count)(*(entry.value for entry in entries)), (Size * count)(*[4096] * count)
+        places, which = (Location * 1)(Location(DEVICE, 0)), (Size * 1)(0)
+        arguments = [addresses, sizes, Size(count)]
+        arguments += [places, which, Size(1)] if prefetches else []
+        return call(name, *arguments, Address(0), stream)
+
+    for name in ("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync"):
+        one, other = (made(Address, "cuMemAllocFromPoolAsync", Size(4096), managed, stream) for _ in range(2))
+        device = made(Address, "cuMemAllocFromPoolAsync", Size(4096), plain, stream)
+        ok("cuStreamSynchronize", stream)
+
+        def place(memory):
+            out = ctypes.c_int(-9)
+            call("cuMemRangeGetAttribute", ctypes.byref(out), Size(4), PREFETCHED, memory, Size(4096))
+            return out.value
+
+        status = batch(name, one, device, other)
+        row(about, f"{name}, the second of three is not managed", status, value=[place(one), place(other)])
+        status = batch(name, device, other)
+        row(about, f"{name}, the first is not managed", status, value=[place(other)])
+        for memory in (one, other, device):
+            ok("cuMemFreeAsync", memory, stream)
+        ok("cuStreamSynchronize", stream)
+    for pool in (managed, plain):
+        ok("cuMemPoolDestroy", pool)
+    ok("cuStreamDestroy_v2", stream)
+
+
 def events_between_processes():
     about = "events between processes"
     open_event = cuda.cuIpcOpenEventHandle
@@ -284,6 +347,8 @@ def main():
     pools_between_processes("pools between processes, of a device", DEVICE)
     pools_between_processes("pools between processes, of the host", HOST)
     pool_in_use("an imported pool in use, of a device", DEVICE)
+    pool_with_a_free_that_waits("an imported pool, a free waits")
+    batches_of_managed_memory("batches of managed memory")
 
 
 if __name__ == "__main__":

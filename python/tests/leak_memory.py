@@ -321,6 +321,22 @@ def peers(at):
 # Between processes
 
 
+class InOrder:
+    """What a driver has to be given back in this order: what is imported before what it was exported from, or it keeps
+    both. It is kept also where the collector ends them."""
+
+    def __init__(self, *things):
+        self.things = list(things)
+
+    def close(self):
+        while self.things:
+            self.things.pop(0).close()
+
+    def __del__(self):
+        while self.things:
+            del self.things[0]
+
+
 def _shared(at, pool):
     def make():
         shared = pool()
@@ -328,9 +344,9 @@ def _shared(at, pool):
         mapped = at.mapping(shared)
         imported = Buffer.from_ipc_descriptor(mapped, exported.ipc_descriptor, stream=at.stream)
         again = Buffer.from_ipc_descriptor(mapped, exported.ipc_descriptor, stream=at.stream)
-        return shared, mapped, exported, imported, again
+        return InOrder(again, imported, mapped, exported, shared)
 
-    return make, each_closed
+    return make, InOrder.close
 
 
 @kind("pool shared and imported", fewer=5)

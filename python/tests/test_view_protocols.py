@@ -460,5 +460,9 @@ def test_cupy_itself(device):
         whole = cupy.arange(60, dtype="f4").reshape(3, 4, 5)
     except Exception as error:
         pytest.skip(f"CuPy cannot be used here: {error!r}")
-    for array in (whole, whole[::2, ::-1], whole.T, whole.astype("?"), whole[0, 0, 0], whole[:0]):
+    for array in (whole, whole[::2], whole.T, whole.astype("?"), whole[0, 0, 0], whole[:0]):
         same(lambda each, array=array: each.from_any_interface(array, stream_ptr=-1))
+    # The official class divides negative strides as if they were not: 4611686018427387899 for -5.
+    turned = whole[::2, ::-1]
+    view = StridedMemoryView.from_any_interface(turned, stream_ptr=-1)
+    assert (view.ptr, view.shape, view.strides) == (turned.data.ptr, (2, 4, 5), (40, -5, 1))

@@ -389,7 +389,8 @@ fn many_releases_that_waited_need_no_more_stack_than_one() {
     let pool = place.device.memory_resource().unwrap();
     let (send, receive) = std::sync::mpsc::channel::<()>();
     place.stream.launch_host_function(move || receive.recv().unwrap()).unwrap();
-    let waiting = 2000;
+    // A real driver's queue is full at 1,024, and the next launch would wait for ever.
+    let waiting = 900;
     for _ in 0..waiting {
         let mine = pool.allocate(64, &place.stream).unwrap();
         let builder = place.device.create_graph_builder().unwrap();

@@ -89,7 +89,7 @@ fn with_places<'a>(uses: &'a [Use<'_, Memory>], places: &[Location]) -> Vec<(&'a
 /// RuntimeError
 ///     If a graph builder captures the stream.
 /// CUDAError
-///     What the driver answers; it has to be of CUDA 13.0. Nothing was then moved.
+///     What the driver answers; it has to be of CUDA 13.0. Buffers that come before a refused one may have been moved.
 #[pyfunction]
 #[pyo3(signature = (stream, buffers, locations))]
 pub fn prefetch_batch(
@@ -124,7 +124,7 @@ pub fn prefetch_batch(
 /// RuntimeError
 ///     If a graph builder captures the stream.
 /// CUDAError
-///     What the driver answers; it has to be of CUDA 13.0. Nothing was then given up.
+///     What the driver answers; it has to be of CUDA 13.0. Buffers that come before a refused one may have been given up.
 #[pyfunction]
 #[pyo3(signature = (stream, buffers))]
 pub fn discard_batch(py: Python<'_>, stream: &Bound<'_, PyAny>, buffers: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -154,7 +154,7 @@ pub fn discard_batch(py: Python<'_>, stream: &Bound<'_, PyAny>, buffers: &Bound<
 /// RuntimeError
 ///     If a graph builder captures the stream.
 /// CUDAError
-///     What the driver answers; it has to be of CUDA 13.0. Nothing was then given up.
+///     What the driver answers; it has to be of CUDA 13.0. Buffers that come before a refused one may have been given up.
 #[pyfunction]
 #[pyo3(signature = (stream, buffers, locations))]
 pub fn discard_prefetch_batch(

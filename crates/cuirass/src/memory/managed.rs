@@ -342,7 +342,7 @@ impl Ranges {
 /// # Errors
 /// [`ErrorKind::State`](crate::ErrorKind::State) for another stream, and while a graph builder captures it. What the
 /// driver answers: `CUDA_ERROR_INVALID_VALUE` for no buffer at all, for memory that is not managed and for the legacy
-/// default stream. [`Unsupported`](crate::ErrorKind::Unsupported) before CUDA 13.0. Nothing was then moved.
+/// default stream. [`Unsupported`](crate::ErrorKind::Unsupported) before CUDA 13.0. Buffers that come before a refused one may have been moved.
 pub fn prefetch_batch(buffers: &[(&Buffer, Location)], stream: &Stream) -> Result<()> {
     buffers.iter().try_for_each(|(buffer, _)| buffer.check_ordered(stream))?;
     // SAFETY: [stream-ordered-copy] the releases come after it on this stream.
@@ -371,7 +371,7 @@ pub unsafe fn prefetch_batch_unordered(buffers: &[(&Buffer, Location)], stream: 
 /// # Errors
 /// [`ErrorKind::State`](crate::ErrorKind::State) for another stream, and while a graph builder captures it. What the
 /// driver answers: `CUDA_ERROR_INVALID_VALUE` for no buffer at all, for memory that is not managed and for the legacy
-/// default stream. [`Unsupported`](crate::ErrorKind::Unsupported) before CUDA 13.0. Nothing was then given up.
+/// default stream. [`Unsupported`](crate::ErrorKind::Unsupported) before CUDA 13.0. Buffers that come before a refused one may have been given up.
 pub fn discard_batch(buffers: &[&Buffer], stream: &Stream) -> Result<()> {
     buffers.iter().try_for_each(|buffer| buffer.check_ordered(stream))?;
     // SAFETY: [stream-ordered-copy] the releases come after it on this stream.

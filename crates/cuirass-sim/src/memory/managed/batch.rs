@@ -83,16 +83,25 @@ fn batch(
     if at.kind == StreamKind::Legacy {
         return Err(INVALID_VALUE);
     }
-    let ranges = addresses.iter().zip(sizes).map(|(address, bytes)| managed(&state, *address, bytes));
-    let ranges = ranges.collect::<Answer<Vec<_>>>()?;
+    // Measured: what comes before an entry that is refused is taken.
+    let (mut ranges, mut refused) = (Vec::with_capacity(count), None);
+    for (address, bytes) in addresses.iter().zip(sizes) {
+        match managed(&state, *address, bytes) {
+            Ok(range) => ranges.push(range),
+            Err(status) => {
+                refused = Some(status);
+                break;
+            }
+        }
+    }
     let places = places.map(|places| places.read(&state, count)).transpose()?;
     state.asked_in_capture(&at)?;
-    let work = if discards { Discard::of(&state, &ranges)? } else { Work::Nothing };
+    let work = if discards && refused.is_none() { Discard::of(&state, &ranges)? } else { Work::Nothing };
     state.submit_work(&at, work)?;
     for (range, place) in ranges.iter().zip(places.into_iter().flatten()) {
         state.memory.advice.say(range, |page| page.prefetched = Some(place));
     }
-    Ok(())
+    refused.map_or(Ok(()), Err)
 }
 
 #[allow(clippy::too_many_arguments, reason = "cuda.h's signature")]

@@ -98,6 +98,10 @@ pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> Answer {
         return Err(INVALID_VALUE);
     }
     state.potentially_unsafe()?;
+    // Measured: not while memory is imported from it, however often the pool was imported.
+    if state.memory.pools.get(key).is_some_and(|pool| pool.shape.imported && pool.has_imports()) {
+        return Err(INVALID_VALUE);
+    }
     if let Some(pool) = state.memory.pools.get_mut(key).filter(|pool| pool.again > 0) {
         pool.again -= 1;
         return Ok(());

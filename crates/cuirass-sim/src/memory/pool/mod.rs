@@ -108,6 +108,13 @@ pub struct Pool {
     default: bool,
 }
 
+impl Pool {
+    /// Whether an allocation of it is imported and not freed.
+    pub fn has_imports(&self) -> bool {
+        self.imports != 0
+    }
+}
+
 /// All pools.
 pub struct Pools {
     all: Vec<Option<Pool>>,

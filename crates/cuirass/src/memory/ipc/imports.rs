@@ -77,6 +77,7 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
         false => {
             let legacy = std::ptr::without_provenance_mut(LEGACY);
             capture::release(format_args!("memory {address:#x}"), || pool_call::free_async(address, legacy))
+                .map_err(|failure| kept(address, pool, failure))
         }
     };
     let mapped = || {
@@ -151,7 +152,9 @@ fn unmap_if_unused(
     let unused = |mapping: &&Mapping| mapping.number == number && mapping.shares == 0;
     let Some(mapping) = imports.mappings.get(&range.address()).filter(unused) else { return Ok(Attempt::Done) };
     let attempt = match order(range, &mapping.streams, pool, stream) {
-        Ok(Attempt::Done) => buffer::try_release_to_pool(range, pool, stream),
+        Ok(Attempt::Done) => {
+            buffer::try_release_to_pool(range, pool, stream).map_err(|failure| kept(range.address(), pool, failure))
+        }
         other => other,
     };
     let forgotten = match attempt {
@@ -161,6 +164,15 @@ fn unmap_if_unused(
     drop(imports);
     drop(forgotten);
     attempt
+}
+
+/// Memory that was not unmapped: its pool is kept, since the driver destroys none that memory is imported from.
+#[cold]
+fn kept(address: u64, pool: &MemoryPool, failure: Failure) -> Failure {
+    let is_said = failure.facts().is_some_and(|facts| facts.leaked);
+    let what = format_args!("imported memory {address:#x} (pool {:p})", pool.as_raw());
+    let failure = if is_said { failure } else { failure.leaking(what) };
+    scope::keep_if_leaked(pool.clone(), failure)
 }
 
 /// Whether two streams are one queue: a default stream is its context's.
