@@ -39,7 +39,7 @@ pub fn synchronize(event: CUevent) -> Result<()> {
 /// one of them is still pending.
 pub fn elapsed_time(start: CUevent, end: CUevent) -> Result<Option<f32>> {
     let mut milliseconds = 0.0;
-    let newest = load::driver_version().is_ok_and(|version| version >= 12080);
+    let newest = load::is_since(12080);
     let done = if newest {
         driver_call!(
             entry!(cuEventElapsedTime_v2),

@@ -91,6 +91,15 @@ pub fn loaded(library: Library) -> Option<(String, u32, bool)> {
     slot.get().map(|loaded| (loaded.path.clone(), loaded.version, loaded.is_simulator))
 }
 
+/// Whether the driver, which is loaded if it is not yet, is of this version or newer: 12030 for 12.3.
+#[inline]
+pub(crate) fn is_since(version: u32) -> bool {
+    match DRIVER.get() {
+        Some(loaded) => loaded.version >= version,
+        None => driver_version().is_ok_and(|found| found >= version),
+    }
+}
+
 /// The version of the driver, which is loaded if it is not yet: 12030 for 12.3.
 pub fn driver_version() -> Result<u32, Absence> {
     Ok(driver()?.version)

@@ -210,8 +210,9 @@ unsafe fn launch_inner(
         }
     };
     // Whatever the answer: the node may be there even where the call returns an error.
+    // A graph that captured it holds the kernel, and the memory whose addresses it was given.
     if recording::any() {
-        attach(stream, kernel, arguments);
+        recording::attach_launch(stream, kernel, arguments.iter().filter_map(|argument| argument.buffer));
     }
     launched
 }
@@ -240,12 +241,6 @@ unsafe fn with_attributes(
     let driver = config.driver(config.blocks()?, stream, attributes.get_mut(..count).unwrap_or_default());
     // SAFETY: [launch-arguments] the caller's promise; the attributes live until the call returns.
     unsafe { call::kernel_ex(&driver, kernel.as_raw().cast(), kernel.as_raw(), addresses) }
-}
-
-/// A graph that captured a launch holds the kernel, and the memory whose addresses it was given.
-#[cold]
-fn attach(stream: &Stream, kernel: &Kernel, arguments: &[Argument<'_>]) {
-    recording::attach_launch(stream, kernel, arguments.iter().filter_map(|argument| argument.buffer));
 }
 
 fn write_attributes(config: &LaunchConfig, attributes: &mut [CUlaunchAttribute; 3]) -> usize {

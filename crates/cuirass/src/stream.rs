@@ -4,6 +4,7 @@ use crate::context::{Context, scope};
 use crate::deferred;
 use crate::device::Device;
 use crate::event::{Event, EventOptions};
+use crate::graph::known::Known;
 use crate::graph::recording;
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
@@ -25,6 +26,14 @@ struct Inner {
     raw: Opaque<CUstream>,
     /// Where it comes from, which is what its end depends on.
     origin: Origin,
+    /// Of the capture that it takes part in.
+    known: Known,
+}
+
+impl Inner {
+    fn shared(raw: CUstream, origin: Origin) -> Stream {
+        Stream(Arc::new(Inner { raw: Opaque(raw), origin, known: Known::default() }))
+    }
 }
 
 enum Origin {
@@ -119,10 +128,7 @@ static PER_THREAD: LazyLock<Stream> = LazyLock::new(|| Stream::default_stream(2)
 
 impl Stream {
     fn default_stream(handle: usize) -> Stream {
-        Stream(Arc::new(Inner {
-            raw: Opaque(std::ptr::without_provenance_mut(handle)),
-            origin: Origin::Default { bound: None },
-        }))
+        Inner::shared(std::ptr::without_provenance_mut(handle), Origin::Default { bound: None })
     }
 
     /// The legacy default stream of whichever context is current when it is used.
@@ -166,7 +172,7 @@ impl Stream {
             call::destroy,
         )?;
         let owned = Owned::new(raw, context);
-        Ok(Stream(Arc::new(Inner { raw: Opaque(raw), origin: Origin::Created(owned) })))
+        Ok(Inner::shared(raw, Origin::Created(owned)))
     }
 
     /// A stream of another library's, which is never destroyed here. `owner` is kept as long as the stream is.
@@ -178,7 +184,7 @@ impl Stream {
         match raw.addr() {
             0 | 1 => Stream::legacy_default(),
             2 => Stream::per_thread_default(),
-            _ => Stream(Arc::new(Inner { raw: Opaque(raw), origin: Origin::Foreign { _owner: owner } })),
+            _ => Inner::shared(raw, Origin::Foreign { _owner: owner }),
         }
     }
 
@@ -189,13 +195,19 @@ impl Stream {
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(raw: CUstream, context: &Context) -> Stream {
         let owned = Owned::new(raw, context.clone());
-        Stream(Arc::new(Inner { raw: Opaque(raw), origin: Origin::Created(owned) }))
+        Inner::shared(raw, Origin::Created(owned))
     }
 
     /// The driver's handle: 1 and 2 for the default streams.
     #[inline]
     pub fn as_raw(&self) -> CUstream {
         self.0.raw.0
+    }
+
+    /// What it knows of the capture that it takes part in.
+    #[inline]
+    pub(crate) fn known(&self) -> &Known {
+        &self.0.known
     }
 
     /// Whether anything else has a share of it: a clone, or a buffer that is freed in its order.
@@ -219,7 +231,7 @@ impl Stream {
 
     /// The same default stream, as that of one context whatever is current.
     pub(crate) fn bound_to(&self, context: Context) -> Stream {
-        Stream(Arc::new(Inner { raw: Opaque(self.as_raw()), origin: Origin::Default { bound: Some(context) } }))
+        Inner::shared(self.as_raw(), Origin::Default { bound: Some(context) })
     }
 
     /// As it can order a release later: a default stream together with the context whose it is now, which is `otherwise`

@@ -49,32 +49,58 @@ pub struct CaptureInfo {
     pub edges: Vec<CUgraphEdgeData>,
 }
 
-/// `cuStreamGetCaptureInfo_v3` (before CUDA 12.3 `cuStreamGetCaptureInfo_v2`).
-pub fn stream_get_capture_info(stream: CUstream) -> Result<CaptureInfo> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    let (mut id, mut graph, mut count) = (0, std::ptr::null_mut(), 0);
-    let mut nodes: *const CUgraphNode = std::ptr::null();
-    let mut data: *const CUgraphEdgeData = std::ptr::null();
-    if load::driver_version().is_ok_and(|version| version >= 12030) {
+/// As the driver answers: its lists are read before the next call on the stream.
+struct RawInfo {
+    status: CUstreamCaptureStatus,
+    id: u64,
+    graph: CUgraph,
+    count: usize,
+    nodes: *const CUgraphNode,
+    edges: *const CUgraphEdgeData,
+}
+
+#[inline]
+fn raw_info(stream: CUstream) -> Result<RawInfo> {
+    let mut info = RawInfo {
+        status: CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
+        id: 0,
+        graph: std::ptr::null_mut(),
+        count: 0,
+        nodes: std::ptr::null(),
+        edges: std::ptr::null(),
+    };
+    let RawInfo { status, id, graph, count, nodes, edges } = &mut info;
+    if load::is_since(12030) {
         driver_call!(
             entry!(cuStreamGetCaptureInfo_v3),
-            (stream, &raw mut status, &raw mut id, &raw mut graph, &raw mut nodes, &raw mut data, &raw mut count),
+            (stream, status, id, graph, nodes, edges, count),
             "stream {stream:p}"
         )?;
     } else {
         driver_call!(
             entry!(cuStreamGetCaptureInfo_v2),
-            (stream, &raw mut status, &raw mut id, &raw mut graph, &raw mut nodes, &raw mut count),
+            (stream, status, id, graph, nodes, count),
             "stream {stream:p}"
         )?;
     }
+    Ok(info)
+}
+
+/// `cuStreamGetCaptureInfo_v3` (before CUDA 12.3 `cuStreamGetCaptureInfo_v2`): the capture's status, and its number.
+pub fn stream_get_capture_id(stream: CUstream) -> Result<(CUstreamCaptureStatus, u64)> {
+    raw_info(stream).map(|info| (info.status, info.id))
+}
+
+/// As [`stream_get_capture_id`], with all that there is to know.
+pub fn stream_get_capture_info(stream: CUstream) -> Result<CaptureInfo> {
+    let RawInfo { status, id, graph, count, nodes, edges } = raw_info(stream)?;
     let mut info = CaptureInfo { status, id, graph, dependencies: Vec::new(), edges: Vec::new() };
     if status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE && count > 0 && !nodes.is_null() {
         // SAFETY: [capture-dependencies] the driver's own list of `count` nodes, read before the next call on the stream.
         info.dependencies = unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec();
-        if !data.is_null() {
+        if !edges.is_null() {
             // SAFETY: [capture-dependencies] as above, of `count` edges.
-            info.edges = unsafe { std::slice::from_raw_parts(data, count) }.to_vec();
+            info.edges = unsafe { std::slice::from_raw_parts(edges, count) }.to_vec();
         }
     }
     Ok(info)
@@ -85,7 +111,7 @@ pub fn stream_get_capture_info(stream: CUstream) -> Result<CaptureInfo> {
 pub fn stream_set_capture_dependency(stream: CUstream, node: CUgraphNode) -> Result<()> {
     const SET: u32 = 1;
     let mut nodes = [node];
-    if load::driver_version().is_ok_and(|version| version >= 12030) {
+    if load::is_since(12030) {
         driver_call!(
             entry!(cuStreamUpdateCaptureDependencies_v2),
             (stream, nodes.as_mut_ptr(), std::ptr::null(), 1, SET),

@@ -24,7 +24,7 @@ pub fn debug_dot_print(graph: CUgraph, path: &CStr, flags: u32) -> Result<()> {
 /// `cuGraphGetEdges_v2` (before CUDA 12.3 `cuGraphGetEdges`): the pairs of nodes of which the second waits for the
 /// first.
 pub fn get_edges(graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgraphNode)>> {
-    let newest = load::driver_version().is_ok_and(|version| version >= 12030);
+    let newest = load::is_since(12030);
     let ask = |from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize| {
         if newest {
             driver_call!(entry!(cuGraphGetEdges_v2), (graph, from, to, data, count), "graph {graph:p}")

@@ -17,7 +17,7 @@ pub fn alloc_managed(bytes: usize, flags: c_uint) -> Result<CUdeviceptr> {
 }
 
 fn takes_locations() -> bool {
-    load::driver_version().is_ok_and(|version| version >= 12020)
+    load::is_since(12020)
 }
 
 /// A location as drivers before CUDA 12.2 have it, which know devices and the host: -1. `None` for what they cannot say.

@@ -185,8 +185,8 @@ impl GraphBuilder {
             }
             Role::Whole | Role::Fork => call::stream_begin_capture(raw, mode.raw()),
         };
-        let info = match begun {
-            Ok(()) => call::stream_get_capture_info(raw),
+        let number = match begun {
+            Ok(()) => call::stream_get_capture_id(raw),
             // Somebody else's capture of the stream is left alone.
             Err(failure) if failure.status() == Some(code::ILLEGAL_STATE) => Err(failure),
             Err(failure) => match call::stream_is_capturing(raw) {
@@ -197,10 +197,10 @@ impl GraphBuilder {
                 }
             },
         };
-        match info {
-            Ok(info) => {
+        match number {
+            Ok((_active, id)) => {
                 let parent = self.body().map(|body| body.of.clone());
-                let recording = Recording::begin(self.stream.clone(), self.context.clone(), mode, info.id, parent);
+                let recording = Recording::begin(self.stream.clone(), self.context.clone(), mode, id, parent);
                 Ok(Owned::new(Opaque(raw), recording))
             }
             Err(failure) if failure.facts().is_some_and(|facts| facts.call.starts_with("cuStreamGetCaptureInfo")) => {
@@ -285,6 +285,11 @@ impl GraphBuilder {
                 recording.mode.name()
             )));
         }
+        if recording.has_bodies() { Self::forbids_end_of_bodies(recording) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn forbids_end_of_bodies(recording: &Recording) -> Outcome<()> {
         let bodies = recording.live_bodies().len();
         if bodies > 0
             && call::stream_is_capturing(recording.origin.as_raw())?

@@ -94,9 +94,9 @@ fn is_expected(failure: &Failure) -> bool {
 pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outcome<CUgraph>) {
     let stream = recording.origin.as_raw();
     let mut first: Option<Failure> = None;
-    let (was, ours) = match call::stream_get_capture_info(stream) {
-        Ok(info) if info.status == ACTIVE => (ACTIVE, info.id == recording.id),
-        Ok(info) => (info.status, true),
+    let (was, ours) = match call::stream_get_capture_id(stream) {
+        Ok((ACTIVE, id)) => (ACTIVE, id == recording.id),
+        Ok((status, _)) => (status, true),
         Err(failure) => {
             first = Some(failure);
             // For all that is known it may be.
@@ -104,20 +104,11 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
         }
     };
     // Bodies end before what they are part of.
-    for body in recording.live_bodies() {
-        if !body.claim() {
-            continue;
-        }
-        let (body_was, result) = finish(&body);
-        body.set_ending(None);
-        if let Err(failure) = result {
-            first = Some(chain(first, failure, "a conditional body was ended with the capture that it is part of"));
-        }
-        if was == INVALIDATED && body_was == INVALIDATED {
-            abandon(recording, Some(body.origin.clone()));
-            let failure = first.unwrap_or_else(|| Failure::internal("a spoilt body ended well"));
-            return (was, Err(failure.note(ABANDONED)));
-        }
+    if recording.has_bodies() {
+        first = match finish_bodies(recording, was, first) {
+            Ok(first) => first,
+            Err(failure) => return (was, Err(failure)),
+        };
     }
     let broken = recording.is_broken();
     if broken && ours && (was == INVALIDATED || was == ACTIVE && !recording.ends_well()) {
@@ -158,6 +149,32 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
     drop(recording.leave());
     deferred::drain_if_any();
     (was, result)
+}
+
+/// Ends the bodies that are being captured still. The failures are in the one that is returned; `Err` where nothing of
+/// the capture may be touched any more.
+#[cold]
+fn finish_bodies(
+    recording: &Arc<Recording>,
+    was: CUstreamCaptureStatus,
+    mut first: Option<Failure>,
+) -> Outcome<Option<Failure>> {
+    for body in recording.live_bodies() {
+        if !body.claim() {
+            continue;
+        }
+        let (body_was, result) = finish(&body);
+        body.set_ending(None);
+        if let Err(failure) = result {
+            first = Some(chain(first, failure, "a conditional body was ended with the capture that it is part of"));
+        }
+        if was == INVALIDATED && body_was == INVALIDATED {
+            abandon(recording, Some(body.origin.clone()));
+            let failure = first.unwrap_or_else(|| Failure::internal("a spoilt body ended well"));
+            return Err(failure.note(ABANDONED));
+        }
+    }
+    Ok(first)
 }
 
 fn chain(first: Option<Failure>, next: Failure, doing: &str) -> Failure {

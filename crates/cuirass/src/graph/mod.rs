@@ -29,6 +29,7 @@ mod condition;
 mod definition;
 mod exec;
 mod fork;
+pub(crate) mod known;
 mod launched;
 mod options;
 mod picture;

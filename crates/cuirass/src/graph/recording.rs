@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::definition::GraphDefinition;
+use crate::graph::known::{self, FEW, address};
 use crate::graph::options::CaptureMode;
 use crate::memory::{Buffer, Held};
 use crate::module::Kernel;
@@ -15,8 +16,8 @@ use cuirass_call::owner::Opaque;
 use cuirass_call::status;
 use cuirass_call::sys::cuda::{CUevent, CUgraph, CUgraphNode};
 use cuirass_fault::lock::Mutex;
+use smallvec::SmallVec;
 use std::any::Any;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,10 +42,11 @@ pub(crate) struct Attachments(Mutex<List>);
 
 #[derive(Default)]
 struct List {
-    all: Vec<Attachment>,
+    /// What most graphs refer to needs no memory of its own.
+    all: SmallVec<[Attachment; 4]>,
     /// The addresses of a few kernels and memories that are in the list, and so are theirs alone: most launches of a
     /// graph refer to what the ones before it did.
-    recent: [usize; 8],
+    recent: [usize; FEW],
     /// Where the next of them goes.
     next: usize,
 }
@@ -56,7 +58,7 @@ impl List {
         if self.recent.contains(&address) {
             return false;
         }
-        if let Some(place) = self.recent.get_mut(self.next % 8) {
+        if let Some(place) = self.recent.get_mut(self.next % FEW) {
             *place = address;
         }
         self.next += 1;
@@ -65,7 +67,7 @@ impl List {
 
     #[inline]
     fn add_held(&mut self, held: &Arc<Held>) {
-        if self.is_new(Arc::as_ptr(held).addr()) {
+        if self.is_new(address(held)) {
             self.all.push(Attachment::Memory(Arc::clone(held)));
         }
     }
@@ -84,7 +86,7 @@ impl Attachments {
     }
 
     /// What a launch refers to. Returns the addresses of the last few things that launches referred to.
-    fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; 8] {
+    fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; FEW] {
         let mut list = self.0.lock();
         if list.is_new(kernel.as_raw().addr()) {
             list.all.push(Attachment::Kernel(kernel.clone()));
@@ -160,11 +162,42 @@ struct State {
 type Key = (usize, u64);
 
 struct Register {
-    streams: BTreeMap<Key, Arc<Recording>>,
+    /// By their keys.
+    streams: Vec<(Key, Arc<Recording>)>,
     events: BTreeMap<usize, Arc<Recording>>,
 }
 
-static REGISTER: Mutex<Register> = Mutex::new(Register { streams: BTreeMap::new(), events: BTreeMap::new() });
+impl Register {
+    /// Where a stream is, or else would be.
+    #[inline]
+    fn place(&self, key: Key) -> Result<usize, usize> {
+        self.streams.binary_search_by_key(&key, |(key, _)| *key)
+    }
+
+    fn of(&self, key: Key) -> Option<&Arc<Recording>> {
+        let at = self.place(key).ok()?;
+        self.streams.get(at).map(|(_, recording)| recording)
+    }
+
+    /// Puts a stream in; returns the capture that it took part in before.
+    fn put(&mut self, key: Key, recording: Arc<Recording>) -> Option<Arc<Recording>> {
+        match self.place(key) {
+            Ok(at) => self.streams.get_mut(at).map(|(_, known)| std::mem::replace(known, recording)),
+            Err(at) => {
+                self.streams.insert(at, (key, recording));
+                None
+            }
+        }
+    }
+
+    /// Everybody is told that it has changed.
+    fn has_changed(&self) {
+        COUNT.store(self.streams.len(), Ordering::Release);
+        known::changed();
+    }
+}
+
+static REGISTER: Mutex<Register> = Mutex::new(Register { streams: Vec::new(), events: BTreeMap::new() });
 /// How many streams are in the register, for those who only look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -194,53 +227,35 @@ pub(crate) fn of(stream: &Stream) -> Option<Arc<Recording>> {
 
 #[cold]
 fn find(stream: &Stream) -> Option<Arc<Recording>> {
-    REGISTER.lock().streams.get(&key(stream)).cloned()
+    REGISTER.lock().of(key(stream)).cloned()
 }
 
-/// Counts the changes of the register.
-static GENERATION: AtomicU64 = AtomicU64::new(1);
-
-/// What a thread knows of the capture that it launched into last. It is true as long as the register has not changed:
-/// the capture goes on, and holds these things.
-#[derive(Clone, Copy)]
-struct Known {
-    generation: u64,
-    key: Key,
-    recent: [usize; 8],
-}
-
-thread_local! {
-    // No destructor: it is read while a thread ends.
-    static KNOWN: Cell<Known> = const { Cell::new(Known { generation: 0, key: (0, 0), recent: [0; 8] }) };
-}
-
-/// Attaches what a launch refers to to the capture that the stream takes part in, if it does. Launches that refer to
-/// what the one before them did take no lock.
+/// Attaches what a launch refers to to the capture that the stream takes part in, if it does.
+#[inline]
 pub(crate) fn attach_launch<'a>(stream: &Stream, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer> + Clone) {
-    let (key, generation) = (key(stream), GENERATION.load(Ordering::Acquire));
-    let known = KNOWN.get();
-    let is_known = known.generation == generation
-        && known.key == key
-        && known.recent.contains(&kernel.as_raw().addr())
-        && buffers.clone().all(|buffer| known.recent.contains(&Arc::as_ptr(buffer.held()).addr()));
-    if !is_known {
-        attach_new(key, kernel, buffers);
+    if !stream.known().has_all(kernel, buffers.clone()) {
+        attach_new(stream, kernel, buffers);
     }
 }
 
-fn attach_new<'a>(key: Key, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
+#[cold]
+#[inline(never)]
+fn attach_new<'a>(stream: &Stream, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
+    let key = key(stream);
     let register = REGISTER.lock();
-    if let Some(recording) = register.streams.get(&key) {
+    if let Some(recording) = register.of(key) {
         let recent = recording.attachments.add_launch(kernel, buffers);
-        // It changes under the lock alone.
-        KNOWN.set(Known { generation: GENERATION.load(Ordering::Relaxed), key, recent });
+        // The per-thread default stream is another one on each thread.
+        if key.1 == 0 {
+            stream.known().learn(recent);
+        }
     }
 }
 
 /// Attaches something to the capture that a stream takes part in; false where no graph builder captures it. The
 /// register is locked meanwhile: `add` lets go of nothing, and neither does dropping it.
 pub(crate) fn attach(stream: &Stream, add: impl FnOnce(&Attachments)) -> bool {
-    any() && REGISTER.lock().streams.get(&key(stream)).map(|recording| add(&recording.attachments)).is_some()
+    any() && REGISTER.lock().of(key(stream)).map(|recording| add(&recording.attachments)).is_some()
 }
 
 /// An event was recorded on a stream: whoever waits for it joins the stream's capture.
@@ -256,7 +271,7 @@ fn note_record(event: &Event, stream: &Stream) {
     let at = event.as_raw().addr();
     let before = {
         let mut register = REGISTER.lock();
-        match register.streams.get(&key(stream)).cloned() {
+        match register.of(key(stream)).cloned() {
             Some(recording) => register.events.insert(at, recording),
             None => register.events.remove(&at),
         }
@@ -295,13 +310,7 @@ pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
 /// Whether a stream takes part in a capture that a graph builder began. Costs one load while there is none.
 #[inline]
 pub fn is_captured(stream: &Stream) -> bool {
-    any() && is_captured_now(stream)
-}
-
-fn is_captured_now(stream: &Stream) -> bool {
-    let (key, known) = (key(stream), KNOWN.get());
-    (known.key == key && known.generation == GENERATION.load(Ordering::Acquire))
-        || REGISTER.lock().streams.contains_key(&key)
+    any() && (stream.known().is_true() || find(stream).is_some())
 }
 
 /// Keeps something alive as long as the graph that a stream is being captured into; false where no graph builder
@@ -363,7 +372,13 @@ impl Recording {
         self.parent.is_some()
     }
 
+    /// Whether its graph has, or had, conditional nodes whose bodies were captured.
+    pub(crate) fn has_bodies(&self) -> bool {
+        !self.state.lock().bodies.is_empty()
+    }
+
     /// The bodies of its conditional nodes that are being captured now.
+    #[cold]
     pub(crate) fn live_bodies(&self) -> Vec<Arc<Recording>> {
         let bodies: Vec<Arc<Recording>> = self.state.lock().bodies.iter().filter_map(Weak::upgrade).collect();
         bodies.into_iter().filter(|body| !body.has_ended()).collect()
@@ -420,10 +435,11 @@ impl Recording {
         let mine = |other: &Arc<Recording>| Arc::ptr_eq(other, self);
         let mut register = REGISTER.lock();
         // What is taken out is not the last share: this is one.
-        register.streams.retain(|_, other| !mine(other));
-        register.events.retain(|_, other| !mine(other));
-        COUNT.store(register.streams.len(), Ordering::Release);
-        GENERATION.fetch_add(1, Ordering::Release);
+        register.streams.retain(|(_, other)| !mine(other));
+        if !register.events.is_empty() {
+            register.events.retain(|_, other| !mine(other));
+        }
+        register.has_changed();
         streams
     }
 
@@ -449,9 +465,8 @@ impl Recording {
 fn register(stream: &Stream, recording: &Arc<Recording>) -> bool {
     let before = {
         let mut register = REGISTER.lock();
-        let before = register.streams.insert(key(stream), recording.clone());
-        COUNT.store(register.streams.len(), Ordering::Release);
-        GENERATION.fetch_add(1, Ordering::Release);
+        let before = register.put(key(stream), recording.clone());
+        register.has_changed();
         before
     };
     !before.is_some_and(|before| Arc::ptr_eq(&before, recording))

@@ -307,6 +307,12 @@ impl Buffer {
         self.0.parent().held.get_or_init(Held::new)
     }
 
+    /// The same, where graphs have had one already.
+    #[inline]
+    pub(crate) fn held_if_any(&self) -> Option<&Arc<Held>> {
+        self.0.parent().held.get()
+    }
+
     pub(crate) fn pinned(address: u64, bytes: usize, context: Context) -> Buffer {
         Buffer::new(address, bytes, Source::Pinned(context), None)
     }
