@@ -6,16 +6,16 @@ use crate::config::LaunchConfig;
 use crate::error::{ask, run};
 use crate::graph::keep;
 use crate::kernel::Kernel;
-use crate::memory::{Buffer, Memory};
+use crate::memory::Buffer;
 use crate::raw::{nothing, raw};
-use crate::slot::Use;
 use crate::stream;
-use cuirass::{Argument, ParameterInfo};
+use cuirass::Argument;
 use pyo3::Borrowed;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 
 /// How many arguments a launch may have before it allocates.
 const FEW: usize = 16;
@@ -64,13 +64,15 @@ fn common<'a, 'py: 'a>(
     if parameters.len() != objects.len() || objects.len() > FEW {
         return None;
     }
-    if cuirass::graph::is_captured(&stream) {
-        return captured(py, &stream, &config, object, parameters, objects);
+    let is_captured = cuirass::graph::is_captured(&stream);
+    if is_captured && object.is_foreign() {
+        return None;
     }
-    let mut words = [Word::ZERO; FEW];
+    let mut words = [const { MaybeUninit::uninit() }; FEW];
     let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
     for ((object, parameter), word) in objects.zip(parameters).zip(&mut words) {
-        if word.take(object, parameter.size) != parameter.size {
+        let word = word.write(Word::ZERO);
+        if word.take(object, parameter.size) != parameter.size || is_captured && !is_kept(object, &stream) {
             return None;
         }
         arguments.push(Argument::bytes(word.bytes(parameter.size)));
@@ -81,38 +83,13 @@ fn common<'a, 'py: 'a>(
     Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
 }
 
-/// The same on a stream that is being captured: the graph keeps the memory that the launch is given.
+/// Whether the graph that the stream is being captured into keeps the memory that an argument is, if it is memory. It
+/// does so from before the launch, which may be made even where it returns an error.
 #[inline(never)]
-fn captured<'a, 'py: 'a>(
-    py: Python<'py>,
-    stream: &cuirass::Stream,
-    config: &cuirass::LaunchConfig,
-    kernel: &Kernel,
-    parameters: &[ParameterInfo],
-    objects: impl Iterator<Item = Borrowed<'a, 'py, PyAny>> + Clone,
-) -> Option<PyResult<()>> {
-    if kernel.is_foreign() {
-        return None;
-    }
-    let mut used: [Option<Use<'a, Memory>>; FEW] = [const { None }; FEW];
-    let mut words = [Word::ZERO; FEW];
-    let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
-    for (((object, parameter), word), used) in objects.zip(parameters).zip(&mut words).zip(&mut used) {
-        let argument = if object.is_exact_instance_of::<Buffer>() {
-            let buffer = object.cast_exact::<Buffer>().ok()?.get();
-            Argument::from(used.insert(buffer.enter().ok()?).ours()?)
-        } else {
-            let length = word.take(object, parameter.size);
-            Argument::bytes(word.bytes(length))
-        };
-        if argument.len() != parameter.size {
-            return None;
-        }
-        arguments.push(argument);
-    }
-    let (kernel, arguments) = (kernel.kernel(), Arguments(&arguments));
-    // SAFETY: [launch-arguments] as above.
-    Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
+fn is_kept(object: Borrowed<'_, '_, PyAny>, stream: &cuirass::Stream) -> bool {
+    // Asked first: a cast that fails makes an error.
+    !object.is_exact_instance_of::<Buffer>()
+        || object.cast_exact::<Buffer>().is_ok_and(|buffer| buffer.get().keep_own_memory(stream).unwrap_or(false))
 }
 
 /// Any launch.

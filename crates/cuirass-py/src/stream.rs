@@ -174,7 +174,7 @@ impl Stream {
             }
             if stream.is_owned()
                 && !cuirass::driver::is_forked()
-                && run(py, || stream.capture_status())? != cuirass::CaptureStatus::None
+                && ask(py, || stream.capture_status())? != cuirass::CaptureStatus::None
             {
                 return Err(PyRuntimeError::new_err(
                     "the stream is being captured: end the capture first, which closing the stream would drop",

@@ -211,9 +211,7 @@ unsafe fn launch_inner(
     };
     // Whatever the answer: the node may be there even where the call returns an error.
     // A graph that captured it holds the kernel, and the memory whose addresses it was given.
-    if recording::any() {
-        recording::attach_launch(stream, kernel, arguments.iter().filter_map(|argument| argument.buffer));
-    }
+    recording::attach_work(stream, Some(kernel), arguments.iter().filter_map(|argument| argument.buffer));
     launched
 }
 

@@ -6,10 +6,11 @@ use crate::graph::condition::{self, GraphCondition};
 use crate::graph::definition::GraphDefinition;
 use crate::graph::exec::Graph;
 use crate::graph::options;
+use crate::raw::{nothing, raw};
 use crate::report::python_is_usable;
 use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream::Stream;
-use cuirass::graph::GraphBuilder as Builder;
+use cuirass::graph::{CaptureMode, GraphBuilder as Builder, GraphCompleteOptions};
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -55,6 +56,16 @@ impl GraphBuilder {
     pub fn definition(&self, py: Python<'_>) -> PyResult<cuirass::graph::GraphDefinition> {
         let builder = self.enter()?;
         run(py, || builder.definition())
+    }
+
+    fn begin(&self, py: Python<'_>, mode: CaptureMode) -> PyResult<()> {
+        let builder = self.enter()?;
+        run(py, || builder.begin_building(mode))
+    }
+
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let builder = self.enter()?;
+        run(py, || builder.end_building())
     }
 
     fn all(builders: Vec<Builder>, py: Python<'_>) -> PyResult<Vec<Bound<'_, GraphBuilder>>> {
@@ -155,10 +166,7 @@ impl GraphBuilder {
     ///     was.
     #[pyo3(signature = (mode=Some("relaxed")), text_signature = "($self, mode='relaxed')")]
     fn begin_building(slf: Py<GraphBuilder>, py: Python<'_>, mode: Option<&str>) -> PyResult<Py<GraphBuilder>> {
-        let mode = options::mode(mode)?;
-        let builder = slf.get().enter()?;
-        run(py, || builder.begin_building(mode))?;
-        drop(builder);
+        slf.get().begin(py, options::mode(mode)?)?;
         Ok(slf)
     }
 
@@ -190,9 +198,7 @@ impl GraphBuilder {
     ///     On a fork, and from another thread than the one that began a capture that is not relaxed; the capture goes
     ///     on.
     fn end_building(slf: Py<GraphBuilder>, py: Python<'_>) -> PyResult<Py<GraphBuilder>> {
-        let builder = slf.get().enter()?;
-        run(py, || builder.end_building())?;
-        drop(builder);
+        slf.get().end(py)?;
         Ok(slf)
     }
 
@@ -206,7 +212,12 @@ impl GraphBuilder {
     ///     What the driver answers, with its reason.
     #[pyo3(signature = (options=None))]
     fn complete(&self, py: Python<'_>, options: Option<&Bound<'_, PyAny>>) -> PyResult<Graph> {
-        let (builder, options) = (self.enter()?, Detached::new(options::complete(options)?));
+        let builder = self.enter()?;
+        let Some(options) = options else {
+            return Ok(Graph::of(run(py, || builder.complete(&GraphCompleteOptions::default()))?));
+        };
+        // It may have the last share of a stream.
+        let options = Detached::new(options::complete(Some(options))?);
         Ok(Graph::of(run(py, || builder.complete(&options))?))
     }
 
@@ -395,4 +406,34 @@ impl GraphBuilder {
             None => "<GraphBuilder closed>".to_owned(),
         }
     }
+}
+
+raw!(static BEGIN_BUILDING = |call| {
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
+    Some(builder.get().begin(call.py, CaptureMode::Relaxed).map(|()| builder.to_owned().into_ptr()))
+});
+
+raw!(static END_BUILDING = |call| {
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
+    Some(builder.get().end(call.py).map(|()| builder.to_owned().into_ptr()))
+});
+
+raw!(static COMPLETE = |call| {
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
+    let made = builder.get().complete(call.py, None);
+    Some(made.and_then(|graph| Ok(Bound::new(call.py, graph)?.into_ptr())))
+});
+
+raw!(static CLOSE = |call| {
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
+    Some(nothing(call, builder.get().close(call.py)))
+});
+
+/// Puts the methods in that a capture calls.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<GraphBuilder>();
+    BEGIN_BUILDING.replace_method(&class, "begin_building")?;
+    END_BUILDING.replace_method(&class, "end_building")?;
+    COMPLETE.replace_method(&class, "complete")?;
+    CLOSE.replace_method(&class, "close")
 }

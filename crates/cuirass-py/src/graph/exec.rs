@@ -172,7 +172,14 @@ raw!(static LAUNCH = |call| {
     Some(nothing(call, graph.get().launch(call.py, &stream)))
 });
 
+raw!(static CLOSE = |call| {
+    let ([], graph) = (call.plain()?, call.receiver::<Graph>()?);
+    Some(nothing(call, graph.get().close(call.py)))
+});
+
 /// Puts the methods in that are called most.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    LAUNCH.replace_method(&py.get_type::<Graph>(), "launch")
+    let class = py.get_type::<Graph>();
+    LAUNCH.replace_method(&class, "launch")?;
+    CLOSE.replace_method(&class, "close")
 }

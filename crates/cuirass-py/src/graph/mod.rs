@@ -17,5 +17,6 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<definition::GraphDefinition>()?;
     module.add_class::<definition::GraphNode>()?;
     module.add_class::<exec::Graph>()?;
+    builder::install(module.py())?;
     exec::install(module.py())
 }

@@ -39,11 +39,11 @@ impl Known {
         self.recent.iter().any(|recent| recent.load(Ordering::Acquire) == address)
     }
 
-    /// Whether the capture is known to hold all that a launch refers to.
+    /// Whether the capture is known to hold all that some work refers to.
     #[inline]
-    pub(crate) fn has_all<'a>(&self, kernel: &Kernel, mut buffers: impl Iterator<Item = &'a Buffer>) -> bool {
+    pub(crate) fn has_all<'a>(&self, kernel: Option<&Kernel>, mut buffers: impl Iterator<Item = &'a Buffer>) -> bool {
         self.is_true()
-            && self.has(kernel.as_raw().addr())
+            && kernel.is_none_or(|kernel| self.has(kernel.as_raw().addr()))
             && buffers.all(|buffer| buffer.held_if_any().is_some_and(|held| self.has(address(held))))
             // Had another capture taken over meanwhile, these might be what that one holds.
             && self.is_true()

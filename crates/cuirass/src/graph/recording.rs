@@ -85,24 +85,18 @@ impl Attachments {
         }
     }
 
-    /// What a launch refers to. Returns the addresses of the last few things that launches referred to.
-    fn add_launch<'a>(&self, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; FEW] {
+    /// What a launch, or other work, refers to. Returns the addresses of the last few such things.
+    fn add_work<'a>(&self, kernel: Option<&Kernel>, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; FEW] {
         let mut list = self.0.lock();
-        if list.is_new(kernel.as_raw().addr()) {
+        if let Some(kernel) = kernel
+            && list.is_new(kernel.as_raw().addr())
+        {
             list.all.push(Attachment::Kernel(kernel.clone()));
         }
         for buffer in buffers {
             list.add_held(buffer.held());
         }
         list.recent
-    }
-
-    /// Shares of the memory of buffers.
-    pub(crate) fn add_memory<'a>(&self, buffers: impl Iterator<Item = &'a Buffer>) {
-        let mut list = self.0.lock();
-        for buffer in buffers {
-            list.add_held(buffer.held());
-        }
     }
 
     /// Whether there is nothing to let go of.
@@ -230,32 +224,29 @@ fn find(stream: &Stream) -> Option<Arc<Recording>> {
     REGISTER.lock().of(key(stream)).cloned()
 }
 
-/// Attaches what a launch refers to to the capture that the stream takes part in, if it does.
+/// Attaches what a launch, or other work, refers to to the capture that the stream takes part in; false where no graph
+/// builder captures it.
 #[inline]
-pub(crate) fn attach_launch<'a>(stream: &Stream, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer> + Clone) {
-    if !stream.known().has_all(kernel, buffers.clone()) {
-        attach_new(stream, kernel, buffers);
-    }
+pub(crate) fn attach_work<'a>(
+    stream: &Stream,
+    kernel: Option<&Kernel>,
+    buffers: impl Iterator<Item = &'a Buffer> + Clone,
+) -> bool {
+    any() && (stream.known().has_all(kernel, buffers.clone()) || attach_new(stream, kernel, buffers))
 }
 
 #[cold]
 #[inline(never)]
-fn attach_new<'a>(stream: &Stream, kernel: &Kernel, buffers: impl Iterator<Item = &'a Buffer>) {
+fn attach_new<'a>(stream: &Stream, kernel: Option<&Kernel>, buffers: impl Iterator<Item = &'a Buffer>) -> bool {
     let key = key(stream);
     let register = REGISTER.lock();
-    if let Some(recording) = register.of(key) {
-        let recent = recording.attachments.add_launch(kernel, buffers);
-        // The per-thread default stream is another one on each thread.
-        if key.1 == 0 {
-            stream.known().learn(recent);
-        }
+    let Some(recording) = register.of(key) else { return false };
+    let recent = recording.attachments.add_work(kernel, buffers);
+    // The per-thread default stream is another one on each thread.
+    if key.1 == 0 {
+        stream.known().learn(recent);
     }
-}
-
-/// Attaches something to the capture that a stream takes part in; false where no graph builder captures it. The
-/// register is locked meanwhile: `add` lets go of nothing, and neither does dropping it.
-pub(crate) fn attach(stream: &Stream, add: impl FnOnce(&Attachments)) -> bool {
-    any() && REGISTER.lock().of(key(stream)).map(|recording| add(&recording.attachments)).is_some()
+    true
 }
 
 /// An event was recorded on a stream: whoever waits for it joins the stream's capture.
@@ -322,7 +313,7 @@ pub fn keep(stream: &Stream, object: Arc<dyn Any + Send + Sync>) -> bool {
 /// Keeps a buffer's memory as [`keep`] does: for work that was given its address alone. Captured launches, copies and
 /// fills that are given the buffer do so by themselves.
 pub fn keep_memory(stream: &Stream, buffer: &Buffer) -> bool {
-    attach(stream, |attachments| attachments.add_memory(std::iter::once(buffer)))
+    attach_work(stream, None, std::iter::once(buffer))
 }
 
 impl Recording {

@@ -206,7 +206,7 @@ impl Buffer {
     /// A graph that captured work holds the memory that it uses.
     #[cold]
     fn attach(&self, stream: &Stream) {
-        recording::attach(stream, |attachments| attachments.add_memory(std::iter::once(self)));
+        recording::attach_work(stream, None, std::iter::once(self));
     }
 
     /// Copies a slice into the start of the buffer. It is done when this returns.
