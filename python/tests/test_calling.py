@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import cuirass
-from cuirass import Buffer, CUDAError, DeviceMemoryResource, LaunchConfig, Stream, launch, testing
+from cuirass import Buffer, CUDAError, Device, DeviceMemoryResource, LaunchConfig, Stream, launch, testing
+from cuirass.graph import Graph, GraphBuilder
 
 from .conftest import tells_parameters
 
@@ -72,6 +73,74 @@ def test_forms_of_a_stream(device, stream):
     assert stream.wait(event) is None
     assert stream.wait(event_or_stream=event) is None
     assert stream.sync() is None
+
+
+def test_forms_of_a_device(device):
+    class Other(Device):
+        pass
+
+    number = device.device_id
+    for made in (
+        Device(number),
+        Device(device_id=number),
+        Device(*[number]),
+        Device(device),
+        Device.__new__(Device, number),
+        type.__call__(Device, number),
+        Other(number),
+    ):
+        assert made is device
+    assert Device(True) == Device(1) if len(Device.get_all_devices()) > 1 else True
+    for call, text in (
+        (lambda: Device("0"), "device_id must be an int or a Device"),
+        (lambda: Device(0.0), "device_id must be an int or a Device"),
+        (lambda: Device(0, 0), "takes from 0 to 1 positional arguments but 2 were given"),
+        (lambda: Device(0, device_id=0), "multiple values for argument 'device_id'"),
+        (lambda: Device(ordinal=0), "unexpected keyword argument 'ordinal'"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            call()
+    for wrong, text in ((-1, "must be from 0"), (1 << 20, "must be from 0"), (1 << 80, "far out of range")):
+        with pytest.raises(ValueError, match=text):
+            Device(wrong)
+
+
+def test_forms_of_building_a_graph(device, stream):
+    for begin, end, complete in (
+        (lambda b: b.begin_building(), lambda b: b.end_building(), lambda b: b.complete()),
+        (lambda b: b.begin_building("relaxed"), lambda b: b.end_building(*[]), lambda b: b.complete(None)),
+        (lambda b: b.begin_building(mode="global"), GraphBuilder.end_building, lambda b: b.complete(options=None)),
+        (GraphBuilder.begin_building, GraphBuilder.end_building, GraphBuilder.complete),
+    ):
+        builder = device.create_graph_builder()
+        assert begin(builder) is builder
+        assert end(builder) is builder
+        graph = complete(builder)
+        assert isinstance(graph, Graph)
+        assert builder.close() is None and builder.close() is None and builder.is_closed
+        graph.launch(stream)
+        stream.sync()
+        assert graph.close() is None and graph.close() is None and graph.is_closed
+    builder = device.create_graph_builder()
+    for call, text in (
+        (lambda: builder.begin_building(1), "mode"),
+        (lambda: builder.begin_building("relaxed", 1), "positional"),
+        (lambda: builder.end_building(1), "no arguments|positional"),
+        (lambda: builder.complete(1), "options must be GraphCompleteOptions, not int"),
+        (lambda: builder.close(1), "no arguments|positional"),
+        (lambda: GraphBuilder.begin_building(stream), "GraphBuilder"),
+        (lambda: device.create_graph_builder(1), "no arguments|positional"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            call()
+    with pytest.raises(ValueError, match="mode must be"):
+        builder.begin_building("none")
+    with pytest.raises(RuntimeError, match="is not building"):
+        builder.end_building()
+    builder.close()
+    for call in (builder.begin_building, builder.end_building, builder.complete):
+        with pytest.raises(RuntimeError, match="this graph builder is closed"):
+            call()
 
 
 def test_wrong_calls(device, stream):
@@ -169,7 +238,14 @@ def test_references_are_given_back(code, device, stream):
         buffer.copy_to(other, stream=stream)
         buffer.copy_to(dst=other, stream=stream)
         resource.allocate(64, stream=stream).close(stream)
+        assert Device(device.device_id) is Device(device_id=device.device_id)
+        builder = device.create_graph_builder().begin_building()
+        launch(builder, ONE, kernel, buffer, 0, 1)
+        graph = builder.end_building().complete()
+        builder.close()
+        graph.close()
         for wrong in (
+            lambda: Device("0"),
             lambda: launch(stream, ONE, kernel, buffer, number, 1),
             lambda: launch(stream, ONE, kernel, buffer, event, 1),
             lambda: buffer.fill(number, stream=stream),

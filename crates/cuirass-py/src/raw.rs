@@ -29,7 +29,11 @@ pub struct Raw {
 pub enum Function {
     Call(ffi::PyCFunctionFastWithKeywords),
     Getter(ffi::getter),
+    Constructor(Constructor),
 }
+
+/// What makes an object of a class, in the form that the interpreter calls without a tuple of arguments.
+type Constructor = unsafe extern "C" fn(Object, *const Object, usize, Object) -> Object;
 
 /// A call as the interpreter makes it.
 #[derive(Clone, Copy)]
@@ -222,6 +226,23 @@ impl Raw {
         class.setattr(name, method)
     }
 
+    /// Takes the place of what makes objects of a class, where the interpreter has one. The receiver is the class; its
+    /// subclasses are made as ever.
+    pub fn replace_constructor(&'static self, class: &Bound<'_, PyType>) -> PyResult<()> {
+        let py = class.py();
+        let Function::Constructor(function) = self.function else {
+            return Err(PyRuntimeError::new_err("internal inconsistency: a method is no constructor"));
+        };
+        if let Some(place) = constructor_place(class) {
+            // What types are called by, whichever it is.
+            let general = py.get_type::<PyType>().getattr("__dict__")?.get_item("__call__")?;
+            self.general.get_or_init(py, || general.unbind());
+            // SAFETY: [raw-call] the class's own word, in a place that is known; nobody calls the class yet.
+            unsafe { place.write(Some(function)) };
+        }
+        Ok(())
+    }
+
     /// Takes the place of a property that is only read, once.
     pub fn replace_getter(&'static self, class: &Bound<'_, PyType>, name: &str) -> PyResult<()> {
         let py = class.py();
@@ -246,6 +267,38 @@ impl Raw {
     }
 }
 
+/// Where a type has its constructor in the form [`Constructor`], which the stable interface names from Python 3.14 on
+/// alone. `None` where types are not as they have been since Python 3.9, as far as the stable interface tells.
+fn constructor_place(class: &Bound<'_, PyType>) -> Option<*mut Option<Constructor>> {
+    const WORD: usize = size_of::<usize>();
+    // The words of `PyTypeObject` that the stable interface tells: what they hold is held against that.
+    const KNOWN: [(usize, i32); 7] = [
+        (6, ffi::Py_tp_dealloc),
+        (16, ffi::Py_tp_call),
+        (25, ffi::Py_tp_richcompare),
+        (37, ffi::Py_tp_init),
+        (38, ffi::Py_tp_alloc),
+        (39, ffi::Py_tp_new),
+        (40, ffi::Py_tp_free),
+    ];
+    /// The word that says where instances have it; the instances of `type` are the types.
+    const PLACE: usize = 7;
+    let all = class.py().get_type::<PyType>();
+    let (all, class) = (all.as_type_ptr(), class.as_type_ptr());
+    // SAFETY: [raw-call] types are much larger than this.
+    let word = |of: *mut ffi::PyTypeObject, at: usize| unsafe { of.cast::<usize>().add(at).read() };
+    // SAFETY: [raw-call] attached, and these are types.
+    let slot = |of: *mut ffi::PyTypeObject, slot: i32| unsafe { ffi::PyType_GetSlot(of, slot) }.addr();
+    if !KNOWN.iter().all(|(at, kind)| [all, class].iter().all(|of| word(*of, *at) == slot(*of, *kind))) {
+        return None;
+    }
+    let place = word(all, PLACE);
+    // Behind all of these, the destructor, the version and the finalizer.
+    let is_there = place % WORD == 0 && (48 * WORD..=52 * WORD).contains(&place) && word(class, place / WORD) == 0;
+    // SAFETY: [raw-call] inside the type.
+    is_there.then(|| unsafe { class.cast::<u8>().add(place) }.cast())
+}
+
 #[cold]
 #[inline(never)]
 fn raise(error: PyErr) -> Object {
@@ -266,8 +319,26 @@ pub fn truth(call: Call<'_, '_>, value: bool) -> Object {
 }
 
 /// A [`Raw`] function: `raw!(pub static CLOSE = |call| …)`, where the common form gives `Some`; of a property that is
-/// read, `raw!(getter static IS_DONE = |call| …)`.
+/// read, `raw!(getter static IS_DONE = |call| …)`; of what makes objects of a class,
+/// `raw!(constructor static NEW = |call| …)`.
 macro_rules! raw {
+    (constructor static $name:ident = |$call:ident| $common:expr) => {
+        #[allow(unsafe_code)]
+        static $name: crate::raw::Raw = {
+            unsafe extern "C" fn function(
+                class: *mut pyo3::ffi::PyObject,
+                arguments: *const *mut pyo3::ffi::PyObject,
+                count: usize,
+                keywords: *mut pyo3::ffi::PyObject,
+            ) -> *mut pyo3::ffi::PyObject {
+                // The greatest bit says something else.
+                let count = (count & (usize::MAX >> 1)).cast_signed();
+                // SAFETY: [raw-call] this is what the interpreter calls.
+                unsafe { $name.answer(class, arguments, count, keywords, |$call| $common) }
+            }
+            crate::raw::Raw::new(crate::raw::Function::Constructor(function))
+        };
+    };
     (getter static $name:ident = |$call:ident| $common:expr) => {
         #[allow(unsafe_code)]
         static $name: crate::raw::Raw = {

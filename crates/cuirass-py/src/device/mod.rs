@@ -54,13 +54,6 @@ impl Device {
     #[new]
     #[pyo3(signature = (device_id=None))]
     fn new(py: Python<'_>, device_id: Option<&Bound<'_, PyAny>>) -> PyResult<Py<Device>> {
-        // Asked first: a cast that fails costs more than the rest.
-        if let Some(object) = device_id.filter(|object| object.is_exact_instance_of::<PyInt>())
-            && let Some(known) = Device::known(py, ordinal(object, "device_id")?)
-            && !cuirass::driver::is_forked()
-        {
-            return Ok(known);
-        }
         let device = match device_id {
             None => current(py)?,
             Some(object) => match object.cast::<Device>() {
@@ -365,6 +358,16 @@ impl Device {
     }
 }
 
+// An object of this thread's that is there already, by its ordinal.
+raw!(constructor static NEW = |call| {
+    let [ordinal] = call.plain()?;
+    // Asked first: a conversion that fails makes an error.
+    if !ordinal.is_exact_instance_of::<PyInt>() || cuirass::driver::is_forked() {
+        return None;
+    }
+    Some(Ok(Device::known(call.py, ordinal.extract().ok()?)?.into_ptr()))
+});
+
 raw!(static CREATE_STREAM = |call| {
     let ([], device) = (call.plain()?, call.receiver::<Device>()?);
     let made = device.get().create_stream(call.py, None, None);
@@ -377,9 +380,17 @@ raw!(static CREATE_EVENT = |call| {
     Some(made.and_then(|event| Ok(Bound::new(call.py, event)?.into_ptr())))
 });
 
+raw!(static CREATE_GRAPH_BUILDER = |call| {
+    let ([], device) = (call.plain()?, call.receiver::<Device>()?);
+    let made = device.get().create_graph_builder(call.py);
+    Some(made.and_then(|builder| Ok(Bound::new(call.py, builder)?.into_ptr())))
+});
+
 /// Puts the methods in that are called most.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<Device>();
+    NEW.replace_constructor(&class)?;
+    CREATE_GRAPH_BUILDER.replace_method(&class, "create_graph_builder")?;
     CREATE_STREAM.replace_method(&class, "create_stream")?;
     CREATE_EVENT.replace_method(&class, "create_event")
 }
