@@ -3,7 +3,7 @@
 
 use crate::context::not_yet;
 use crate::device;
-use crate::error::{ask, not_constructed, run};
+use crate::error::{not_constructed, run};
 use crate::handle;
 use crate::handle::Equal;
 use crate::memory::resource::size_of;
@@ -63,7 +63,7 @@ impl Kernel {
     ///     ``CUDA_ERROR_NOT_SUPPORTED`` with a driver before CUDA 12.4.
     #[getter]
     fn num_arguments(&self, py: Python<'_>) -> PyResult<usize> {
-        ask(py, || Ok(self.kernel.parameters()?.len()))
+        run(py, || Ok(self.kernel.parameters()?.len()))
     }
 
     /// Its parameters in order, each with ``offset`` and ``size`` in bytes (``cuKernelGetParamInfo``).
@@ -75,7 +75,7 @@ impl Kernel {
     #[getter]
     fn arguments_info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let info = py.import("cuirass._types")?.getattr("ParamInfo")?;
-        let parameters = ask(py, || self.kernel.parameters())?;
+        let parameters = run(py, || self.kernel.parameters())?;
         let all = parameters.iter().map(|parameter| info.call1((parameter.offset, parameter.size)));
         PyList::new(py, all.collect::<PyResult<Vec<_>>>()?)
     }

@@ -3,7 +3,7 @@
 
 use crate::argument::{Parameter, Value, Word, value_of};
 use crate::config::LaunchConfig;
-use crate::error::{ask, run};
+use crate::error::run;
 use crate::graph::keep;
 use crate::kernel::Kernel;
 use crate::memory::Buffer;
@@ -108,7 +108,11 @@ fn general<'a, 'py: 'a>(
     let Ok(kernel) = kernel.cast::<Kernel>() else { return Err(not_a("kernel", "Kernel", kernel)) };
     let object = kernel;
     let kernel = object.get().kernel();
-    let sizes = ask(py, || kernel.parameters_on(&stream))?;
+    let sizes = match kernel.known_parameters() {
+        // The first time, the driver is asked.
+        None => run(py, || kernel.parameters_on(&stream))?,
+        known => known,
+    };
     let mut values: SmallVec<[Value; FEW]> = SmallVec::new();
     for (index, object) in objects.clone().enumerate() {
         let size = sizes.and_then(|sizes| sizes.get(index)).map(|parameter| parameter.size);
