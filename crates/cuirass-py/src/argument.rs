@@ -36,16 +36,24 @@ impl Word {
     }
 
     /// Takes the bytes that an object is as a parameter of `size` bytes, and returns how many these are: 0 for one that
-    /// is not of the common kinds, or does not fit, which [`value_of`] takes, or refuses.
+    /// is not of the common kinds, or does not fit, which [`value_of`] takes, or refuses; and for a buffer that is not
+    /// `used`.
     #[inline]
-    pub fn take(&mut self, object: Borrowed<'_, '_, PyAny>, size: usize) -> usize {
-        let class = object.get_type_ptr();
-        // Asked first: a cast that fails makes an error.
-        if object.is_exact_instance_of::<Buffer>()
-            && let Ok(buffer) = object.cast_exact::<Buffer>()
-        {
-            return buffer.get().address().map_or(0, |address| self.put(address.to_ne_bytes()));
+    pub fn take(&mut self, object: Borrowed<'_, '_, PyAny>, size: usize, used: impl FnOnce(&Buffer) -> bool) -> usize {
+        if object.is_exact_instance_of::<Buffer>() {
+            // SAFETY: [exact-class] asked just now; a cast would ask once more.
+            let buffer = unsafe { object.cast_unchecked::<Buffer>() }.get();
+            return match buffer.address() {
+                Ok(address) if used(buffer) => self.put(address.to_ne_bytes()),
+                _ => 0,
+            };
         }
+        self.take_number(object, size)
+    }
+
+    /// The same, of what is no buffer.
+    fn take_number(&mut self, object: Borrowed<'_, '_, PyAny>, size: usize) -> usize {
+        let class = object.get_type_ptr();
         if object.is_exact_instance_of::<PyInt>() {
             return match object.extract::<i64>() {
                 Ok(value) if fits(value, size) => {

@@ -72,7 +72,9 @@ fn common<'a, 'py: 'a>(
     let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
     for ((object, parameter), word) in objects.zip(parameters).zip(&mut words) {
         let word = word.write(Word::ZERO);
-        if word.take(object, parameter.size) != parameter.size || is_captured && !is_kept(object, &stream) {
+        // The graph keeps the memory from before the launch, which may be made even where it returns an error.
+        let used = |buffer: &Buffer| !is_captured || buffer.keep_own_memory(&stream).unwrap_or(false);
+        if word.take(object, parameter.size, used) != parameter.size {
             return None;
         }
         arguments.push(Argument::bytes(word.bytes(parameter.size)));
@@ -81,15 +83,6 @@ fn common<'a, 'py: 'a>(
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
     Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
-}
-
-/// Whether the graph that the stream is being captured into keeps the memory that an argument is, if it is memory. It
-/// does so from before the launch, which may be made even where it returns an error.
-#[inline(never)]
-fn is_kept(object: Borrowed<'_, '_, PyAny>, stream: &cuirass::Stream) -> bool {
-    // Asked first: a cast that fails makes an error.
-    !object.is_exact_instance_of::<Buffer>()
-        || object.cast_exact::<Buffer>().is_ok_and(|buffer| buffer.get().keep_own_memory(stream).unwrap_or(false))
 }
 
 /// Any launch.

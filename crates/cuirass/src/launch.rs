@@ -11,6 +11,7 @@ use cuirass_call::sys::cuda::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchCo
 use cuirass_fault::{Failure, Misuse};
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// The shape of a launch. A small plain value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,19 +183,19 @@ unsafe fn launch_inner(
             return Err(mismatch(kernel, arguments));
         }
     }
-    let mut few = [std::ptr::null_mut(); FEW];
+    let mut few = [const { MaybeUninit::uninit() }; FEW];
     let mut many = Vec::new();
-    let addresses: &mut [*mut c_void] = match few.get_mut(..arguments.len()) {
+    let addresses: &mut [MaybeUninit<*mut c_void>] = match few.get_mut(..arguments.len()) {
         Some(few) => few,
         None => {
-            many.resize(arguments.len(), std::ptr::null_mut());
+            many.resize(arguments.len(), MaybeUninit::uninit());
             &mut many
         }
     };
     for (address, argument) in addresses.iter_mut().zip(arguments) {
-        *address = argument.address.cast_mut();
+        address.write(argument.address.cast_mut());
     }
-    let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr() };
+    let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr().cast() };
     let is_plain = config.cluster.is_none() && !config.cooperative && !config.programmatic_stream_serialization;
     let function = if is_plain && config.shared_bytes <= ALWAYS_ALLOWED_SHARED_BYTES {
         kernel.function_for(stream)?
