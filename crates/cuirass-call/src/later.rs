@@ -66,11 +66,20 @@ impl Drop for Later {
     }
 }
 
+/// What a release that waits is of, for a report.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// "a buffer".
+    pub what: &'static str,
+    /// The number of its handle; 0 where it has none.
+    pub handle: u64,
+}
+
 /// Keeps the queue.
 #[derive(Clone, Copy)]
 pub struct Deferrer {
-    /// Puts a release off; the text says what is released.
-    pub defer: fn(&'static str, Later),
+    /// Puts a release off.
+    pub defer: fn(Named, Later),
     /// Makes room in the queue for as many; returns for how many there is room then.
     pub reserve: fn(usize) -> usize,
 }

@@ -1,6 +1,6 @@
 //! The one owner of driver handles, with the one `Drop` for them in the workspace.
 
-use crate::later::{self, Attempt, Later, Slot};
+use crate::later::{self, Attempt, Later, Named, Slot};
 use crate::status::{STICKY_NOTE, code};
 use crate::table::is_forked;
 use cuirass_fault::Failure;
@@ -8,12 +8,42 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// What a driver handle can be: a token that is copied, and has a number to name it by.
+pub trait Handle: Copy + 'static {
+    /// The number that a report names it by.
+    fn number(self) -> u64;
+}
+
+impl<T: 'static> Handle for *mut T {
+    fn number(self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+impl Handle for std::ffi::c_int {
+    fn number(self) -> u64 {
+        u64::from(self.unsigned_abs())
+    }
+}
+
+impl Handle for u64 {
+    fn number(self) -> u64 {
+        self
+    }
+}
+
+impl<T: Handle> Handle for Opaque<T> {
+    fn number(self) -> u64 {
+        self.0.number()
+    }
+}
+
 /// A kind of handle: how it is called and how it is given back.
 pub trait Kind: Sized + 'static {
     /// What it is called in a report: "a stream".
     const NAME: &'static str;
     /// The driver's handle.
-    type Raw: Copy + 'static;
+    type Raw: Handle;
     /// What the handle needs as long as it lives.
     type Parent: Send + Sync + 'static;
 
@@ -173,13 +203,13 @@ fn release<K: Kind>(raw: K::Raw, parent: K::Parent) -> Result<(), Failure> {
 }
 
 #[cold]
-fn defer_release<K: Kind>(defer: fn(&'static str, Later), raw: K::Raw, parent: K::Parent) {
+fn defer_release<K: Kind>(defer: fn(Named, Later), raw: K::Raw, parent: K::Parent) {
     let mut left = Some((Opaque(raw), parent));
     let release = move || match left.take() {
         Some((Opaque(raw), parent)) => K::release(raw, parent).map(|()| Attempt::Done),
         None => Ok(Attempt::Done),
     };
-    defer(K::NAME, Later::new(release));
+    defer(Named { what: K::NAME, handle: raw.number() }, Later::new(release));
 }
 
 /// Whether a fault has been reported with what to do about it.

@@ -5,8 +5,8 @@
 //! ([`later`]): putting one off allocates nothing.
 
 use crate::Outcome;
-use cuirass_call::later::{self, Attempt, Deferrer, Later, Slot};
-use cuirass_call::owner::in_callback;
+use cuirass_call::later::{self, Attempt, Deferrer, Later, Named, Slot};
+use cuirass_call::owner::{Handle, in_callback};
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::cell::Cell;
@@ -16,8 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One release that waits.
 struct Waiting {
-    /// What it releases: "a buffer".
-    what: &'static str,
+    named: Named,
     later: Later,
     _slot: Slot,
 }
@@ -53,13 +52,17 @@ pub(crate) fn install() {
 }
 
 /// Puts a release off.
-pub(crate) fn defer(what: &'static str, attempt: impl FnMut() -> Outcome<Attempt> + Send + 'static) {
-    put_off(what, Later::new(attempt));
+pub(crate) fn defer(
+    what: &'static str,
+    handle: impl Handle,
+    attempt: impl FnMut() -> Outcome<Attempt> + Send + 'static,
+) {
+    put_off(Named { what, handle: handle.number() }, Later::new(attempt));
 }
 
-fn put_off(what: &'static str, later: Later) {
+fn put_off(named: Named, later: Later) {
     COUNT.fetch_add(1, Ordering::AcqRel);
-    wait(Waiting { what, later, _slot: Slot::take() });
+    wait(Waiting { named, later, _slot: Slot::take() });
 }
 
 /// Puts a release that is counted into the queue; where there is no room, which its slot should have made, what it
@@ -67,9 +70,10 @@ fn put_off(what: &'static str, later: Later) {
 fn wait(waiting: Waiting) {
     let Some(waiting) = push(waiting) else { return };
     COUNT.fetch_sub(1, Ordering::AcqRel);
-    let leaked = ManuallyDrop::new(waiting);
-    let message = "there is no memory to put a release off; what it was to release is leaked";
-    Failure::misuse(Misuse::State, message).report(&format!("releasing {}", leaked.what));
+    let Named { what, handle } = ManuallyDrop::new(waiting).named;
+    let which = if handle == 0 { what.to_owned() } else { format!("{what}, {handle:#x},") };
+    let message = format!("there is no memory to put the release of {which} off: it is leaked with what it needs");
+    Failure::misuse(Misuse::State, message).report(&format!("releasing {what}"));
 }
 
 /// Puts it at the end of the queue; returns it where there is no room.
@@ -161,7 +165,7 @@ fn try_until(waits: usize) -> usize {
                 COUNT.fetch_sub(1, Ordering::AcqRel);
             }
             Err(failure) => {
-                let what = waiting.what;
+                let what = waiting.named.what;
                 drop(waiting);
                 COUNT.fetch_sub(1, Ordering::AcqRel);
                 failure.report(&format!("releasing {what}, which had waited for a capture to end"));

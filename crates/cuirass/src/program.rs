@@ -76,6 +76,7 @@ impl Program {
     }
 
     fn create(source: &str, options: &ProgramOptions) -> Outcome<Program> {
+        crate::deferred::before_creating()?;
         let name = options.name.clone().unwrap_or_else(|| "default_program".to_owned());
         let mut headers = Vec::new();
         for (name, text) in &options.headers {

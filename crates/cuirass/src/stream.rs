@@ -64,7 +64,7 @@ impl Kind for StreamKind {
             Ok(true) => {
                 // Destroying it would work, and silently drop the capture.
                 let token = Opaque(stream);
-                deferred::defer(StreamKind::NAME, move || destroy_after_capture(token, &context));
+                deferred::defer(StreamKind::NAME, stream, move || destroy_after_capture(token, &context));
                 Err(captured(stream))
             }
             Err(failure) => Err(scope::keep_if_leaked(context, leaking(stream, failure))),

@@ -90,6 +90,7 @@ impl Context {
     /// What the driver answers; nothing is left created.
     pub fn create(device: Device) -> Result<Context> {
         crate::driver::initialized()?;
+        crate::deferred::before_creating()?;
         let previous = call::ctx_get_current()?;
         let raw = scope::create_current(previous, || call::ctx_create(0, device.raw()), call::ctx_destroy)?;
         Ok(Context(Arc::new(Inner { handle: Handle::Created(Owned::new(raw, ())), device })))

@@ -60,6 +60,7 @@ impl Kind for ExecKind {
 
 impl Graph {
     pub(crate) fn create(definition: &GraphDefinition, options: &GraphCompleteOptions) -> Outcome<Graph> {
+        crate::deferred::before_creating()?;
         let graph = definition.alive()?;
         let context = definition.context().clone();
         let stream = options.upload_stream.as_ref().map_or(std::ptr::null_mut(), Stream::as_raw);

@@ -201,7 +201,7 @@ pub(crate) fn release_after(places: Vec<Place>, attachments: Arc<Attachments>) -
     match waiting.attempt() {
         Ok(Attempt::Done) => Ok(()),
         Ok(Attempt::Wait) => {
-            deferred::defer("what a graph refers to", move || waiting.attempt().map_err(Waiting::leaked));
+            deferred::defer("what a graph refers to", 0_u64, move || waiting.attempt().map_err(Waiting::leaked));
             Ok(())
         }
         Err(failure) => Err(Waiting::leaked(failure)),

@@ -12,7 +12,7 @@ use crate::{Outcome, Result};
 use cuirass_call::graph::builder;
 use cuirass_call::later::Attempt;
 use cuirass_call::memory::{buffer as call, pinned, pool};
-use cuirass_call::owner::{Kind, Owned};
+use cuirass_call::owner::{Handle, Kind, Owned};
 use cuirass_call::status::code;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;
@@ -59,6 +59,12 @@ pub(crate) struct Range {
 
 impl Range {
     pub(crate) fn address(self) -> u64 {
+        self.address
+    }
+}
+
+impl Handle for Range {
+    fn number(self) -> u64 {
         self.address
     }
 }
@@ -157,7 +163,7 @@ fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -
     match try_release_to_pool(range, &resource, &stream)? {
         Attempt::Done => Ok(()),
         Attempt::Wait => {
-            deferred::defer(Memory::NAME, move || try_release_to_pool(range, &resource, &stream));
+            deferred::defer(Memory::NAME, range, move || try_release_to_pool(range, &resource, &stream));
             Ok(())
         }
     }
@@ -539,6 +545,7 @@ impl SynchronousMemoryResource {
 impl MemoryResource for SynchronousMemoryResource {
     /// `cuMemAlloc_v2`; the stream plays no part. Memory of 0 bytes has no address.
     fn allocate(&self, bytes: usize, _stream: &Stream) -> Result<Buffer> {
+        deferred::before_creating()?;
         let address = match bytes {
             0 => 0,
             bytes => scope::create(self.0.raw(), || call::alloc(bytes), call::free)?,

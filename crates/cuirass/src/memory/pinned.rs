@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::context::{Context, scope};
+use crate::deferred;
 use crate::device::{Device, DeviceAttribute};
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::location::Location;
@@ -98,6 +99,7 @@ pub struct LegacyPinnedMemoryResource;
 
 impl LegacyPinnedMemoryResource {
     fn allocate_inner(bytes: usize) -> Outcome<Buffer> {
+        deferred::before_creating()?;
         // The driver wants some context to be current; it does not matter which.
         let context = Context::current_or_primary()?;
         let address = scope::create(context.raw(), || call::alloc_host(bytes), call::free_host)?;

@@ -211,6 +211,7 @@ impl MemoryPool {
         ipc_enabled: bool,
         context: Context,
     ) -> Outcome<MemoryPool> {
+        deferred::before_creating()?;
         let (kind, location) = match memory {
             PooledMemory::Device(device) => {
                 (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, Location::Device(device).raw())

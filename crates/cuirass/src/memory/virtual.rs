@@ -287,11 +287,12 @@ fn free_all(mut reservations: Reservations) -> Outcome<()> {
 /// Gives the memory of a buffer back once its stream has passed the work that uses it.
 pub(super) fn release(reservations: Reservations, context: Context, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
+    let address = reservations.first().map_or(0, Reservation::address);
     let mut waiting = Some((reservations, context, stream));
     match try_release(&mut waiting)? {
         Attempt::Done => Ok(()),
         Attempt::Wait => {
-            deferred::defer("a buffer", move || try_release(&mut waiting));
+            deferred::defer("a buffer", address, move || try_release(&mut waiting));
             Ok(())
         }
     }

@@ -135,7 +135,7 @@ pub(crate) fn release(range: Range, pool: MemoryPool, stream: Stream) -> Outcome
     match unmap_if_unused(imports, range, number, &pool, &stream)? {
         Attempt::Done => Ok(()),
         Attempt::Wait => {
-            deferred::defer("a buffer", move || unmap_if_unused(IMPORTS.lock(), range, number, &pool, &stream));
+            deferred::defer("a buffer", range, move || unmap_if_unused(IMPORTS.lock(), range, number, &pool, &stream));
             Ok(())
         }
     }

@@ -12,6 +12,7 @@ pub(super) mod pools;
 pub use descriptor::{IpcBufferDescriptor, IpcEventDescriptor};
 
 use crate::context::{Context, scope};
+use crate::deferred;
 use crate::device::Device;
 use crate::memory::buffer::Buffer;
 use crate::memory::location::Location;
@@ -109,6 +110,7 @@ impl IpcAllocationHandle {
     /// [`ErrorKind::State`](crate::ErrorKind::State), with what the system says, if the descriptor is not open or there
     /// are too many.
     pub fn duplicate_of(file: RawFd, uuid: Option<[u8; 16]>) -> Result<IpcAllocationHandle> {
+        deferred::before_creating()?;
         let file = call::duplicate_file(file)?;
         Ok(IpcAllocationHandle { file: Owned::new(file, ()), uuid })
     }
@@ -195,6 +197,7 @@ impl MemoryPool {
     }
 
     fn export(&self, sharing: &Sharing) -> Outcome<Owned<FileKind>> {
+        deferred::before_creating()?;
         let export = || {
             let file = Owned::<FileKind>::new(call::pool_export_to_shareable_handle(self.as_raw())?, ());
             match call::close_file_on_exec(file.raw()) {
