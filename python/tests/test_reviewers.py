@@ -1,15 +1,13 @@
 """What a reviewer of a system that must lose no failure would try."""
 
-import gc
 import sys
 import warnings
 
 import pytest
 
-import cuirass
 from cuirass import Buffer, CUDAError, CUDAWarning, testing
 
-from .conftest import KERNELS, child
+from .conftest import child
 from .test_faults import current, on_a_thread
 
 
@@ -92,48 +90,6 @@ def test_an_escalated_warning_does_not_stop_the_release(device, stream):
     assert [kind for kind, _ in seen] == [CUDAWarning] and "cuMemFreeAsync" in seen[0][1]
     stream.sync()
     assert device.memory_resource.attributes.used_mem_current == before, "the memory went back"
-
-
-def graph_of(device):
-    buffer = device.allocate(64, stream=device.default_stream)
-    builder = device.create_graph_builder().begin_building()
-    buffer.fill(1, stream=builder)
-    return builder.end_building()
-
-
-KINDS = {
-    "a stream": ("cuStreamDestroy", lambda device: device.create_stream()),
-    "an event": ("cuEventDestroy", lambda device: device.create_event()),
-    "a buffer": ("cuMemFreeAsync", lambda device: device.allocate(64, stream=device.default_stream)),
-    "page-locked memory": ("cuMemFreeHost", lambda device: cuirass.LegacyPinnedMemoryResource().allocate(64)),
-    "a pool": (
-        "cuMemPoolDestroy",
-        lambda device: cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions()),
-    ),
-    "a context": ("cuCtxDestroy", lambda device: device.create_context()),
-    "a library": ("cuLibraryUnload", lambda device: cuirass.Program(KERNELS, "c++").compile("cubin")),
-    "a graph": ("cuGraphExecDestroy", lambda device: graph_of(device).complete()),
-    "a captured graph": ("cuGraphDestroy", graph_of),
-    "a program": ("nvrtcDestroyProgram", lambda device: cuirass.Program("", "c++")),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_failed_destroy_is_reported_with_its_handle(device, kind, reports):
-    call, make = KINDS[kind]
-    device.set_current()
-    thing = make(device)
-    handle = None
-    if hasattr(thing, "handle"):
-        handle = int(thing.handle)
-    with testing.fail(call, status=999 if "nvrtc" not in call else 2, done=True) as fault:
-        del thing
-        gc.collect()
-    assert fault.count == 1
-    (report,) = reports
-    name, _, rest = report.partition("(")
-    assert name.startswith(call) and "failed while releasing" in rest
-    assert rest.startswith(f"{handle:#x}") or f" {handle:#x}" in rest if handle else "0x" in rest.partition(")")[0]
 
 
 def test_a_handle_that_comes_round_again_is_reported_again(device, stream, shown):
