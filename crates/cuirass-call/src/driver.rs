@@ -56,3 +56,19 @@ pub(crate) fn owned_text(text: *const c_char) -> Option<String> {
     // SAFETY: [library-text] the driver's texts end in NUL and live as long as it is loaded.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
+
+/// The beginning of a user's text, for a message.
+pub(crate) struct Told<'a>(pub(crate) &'a CStr);
+
+impl std::fmt::Debug for Told<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const MOST: usize = 300;
+        let bytes = self.0.to_bytes();
+        match bytes.get(..MOST) {
+            Some(beginning) => {
+                write!(f, "{:?}… ({} bytes)", String::from_utf8_lossy(beginning), bytes.len())
+            }
+            None => std::fmt::Debug::fmt(self.0, f),
+        }
+    }
+}

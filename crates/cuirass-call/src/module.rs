@@ -1,7 +1,7 @@
 //! Loaded code: libraries, kernels, functions and their attributes.
 
 use crate::Result;
-use crate::driver::owned_text;
+use crate::driver::{Told, owned_text};
 use crate::status::driver_call;
 use cuirass_sys::cuda::{CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute, CUkernel, CUlibrary, CUmodule};
 use std::ffi::{CStr, c_int};
@@ -33,7 +33,8 @@ pub fn library_get_kernel(library: CUlibrary, name: &CStr) -> Result<CUkernel> {
     driver_call!(
         entry!(cuLibraryGetKernel),
         (&raw mut kernel, library, name.as_ptr()),
-        "library {library:p}, {name:?}"
+        "library {library:p}, {:?}",
+        Told(name)
     )?;
     Ok(kernel)
 }
@@ -65,7 +66,8 @@ pub fn library_get_global(library: CUlibrary, name: &CStr) -> Result<(CUdevicept
     driver_call!(
         entry!(cuLibraryGetGlobal),
         (&raw mut address, &raw mut bytes, library, name.as_ptr()),
-        "library {library:p}, {name:?}"
+        "library {library:p}, {:?}",
+        Told(name)
     )?;
     Ok((address, bytes))
 }

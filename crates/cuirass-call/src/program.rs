@@ -1,10 +1,24 @@
 //! NVRTC, which compiles CUDA C++.
 
 use crate::Result;
-use crate::driver::owned_text;
+use crate::driver::{Told, owned_text};
 use crate::status::compiler_call;
+use cuirass_fault::room;
 use cuirass_sys::nvrtc::nvrtcProgram;
 use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+
+/// Options for a message: not more of them than anybody reads.
+struct All<'a>(&'a [&'a CStr]);
+
+impl fmt::Debug for All<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 100;
+        let mut list = f.debug_list();
+        list.entries(self.0.iter().take(MOST).map(|option| Told(option)));
+        if self.0.len() > MOST { list.finish_non_exhaustive() } else { list.finish() }
+    }
+}
 
 /// `nvrtcVersion`: major and minor.
 pub fn version() -> Result<(i32, i32)> {
@@ -24,14 +38,15 @@ pub fn get_supported_archs() -> Result<Vec<i32>> {
 
 /// `nvrtcCreateProgram`, with headers as pairs of name and text.
 pub fn create_program(source: &CStr, name: &CStr, headers: &[(&CStr, &CStr)]) -> Result<nvrtcProgram> {
-    let names: Vec<*const c_char> = headers.iter().map(|(name, _)| name.as_ptr()).collect();
-    let texts: Vec<*const c_char> = headers.iter().map(|(_, text)| text.as_ptr()).collect();
+    let names: Vec<*const c_char> = room::list(headers.iter().map(|(name, _)| name.as_ptr()), "for the headers")?;
+    let texts: Vec<*const c_char> = room::list(headers.iter().map(|(_, text)| text.as_ptr()), "for the headers")?;
     let count = c_int::try_from(headers.len()).unwrap_or(0);
     let mut program = std::ptr::null_mut();
     compiler_call!(
         entry!(nvrtcCreateProgram),
         (&raw mut program, source.as_ptr(), name.as_ptr(), count, texts.as_ptr(), names.as_ptr()),
-        "{name:?}"
+        "{:?}",
+        Told(name)
     )?;
     Ok(program)
 }
@@ -45,12 +60,13 @@ pub fn destroy_program(program: nvrtcProgram) -> Result<()> {
 
 /// `nvrtcCompileProgram`
 pub fn compile_program(program: nvrtcProgram, options: &[&CStr]) -> Result<()> {
-    let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    let pointers: Vec<*const c_char> = room::list(options.iter().map(|option| option.as_ptr()), "for the options")?;
     let count = c_int::try_from(options.len()).unwrap_or(0);
     compiler_call!(
         entry!(nvrtcCompileProgram),
         (program, count, pointers.as_ptr()),
-        "program {program:p}, options {options:?}"
+        "program {program:p}, options {:?}",
+        All(options)
     )
 }
 
@@ -59,7 +75,8 @@ pub fn add_name_expression(program: nvrtcProgram, expression: &CStr) -> Result<(
     compiler_call!(
         entry!(nvrtcAddNameExpression),
         (program, expression.as_ptr()),
-        "program {program:p}, {expression:?}"
+        "program {program:p}, {:?}",
+        Told(expression)
     )
 }
 
@@ -69,7 +86,8 @@ pub fn get_lowered_name(program: nvrtcProgram, expression: &CStr) -> Result<Stri
     compiler_call!(
         entry!(nvrtcGetLoweredName),
         (program, expression.as_ptr(), &raw mut text),
-        "program {program:p}, {expression:?}"
+        "program {program:p}, {:?}",
+        Told(expression)
     )?;
     Ok(owned_text(text).unwrap_or_default())
 }
@@ -82,7 +100,7 @@ macro_rules! outputs {
             compiler_call!(entry!($size), (program, &raw mut bytes), "program {program:p}")?;
             let mut output: Vec<u8> = Vec::new();
             if output.try_reserve_exact(bytes).is_err() {
-                return Err(cuirass_fault::Failure::internal(format_args!("{bytes} bytes of output do not fit")));
+                return Err(cuirass_fault::Failure::no_memory(format_args!("for {bytes} bytes of the compiler's output")));
             }
             output.resize(bytes, 0);
             compiler_call!(entry!($get), (program, output.as_mut_ptr().cast()), "program {program:p}")?;

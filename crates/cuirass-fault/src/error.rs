@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Value,
     /// The object's state does not allow the operation.
     State,
+    /// The host has no memory for what was asked for.
+    Memory,
     /// An inconsistency of cuirass itself.
     Internal,
 }
@@ -61,6 +63,7 @@ impl Error {
             (Cause::Misuse(Misuse::Type), _) => ErrorKind::Type,
             (Cause::Misuse(Misuse::Value), _) => ErrorKind::Value,
             (Cause::Misuse(Misuse::State), _) => ErrorKind::State,
+            (Cause::NoMemory, _) => ErrorKind::Memory,
             (Cause::Internal, _) => ErrorKind::Internal,
         }
     }

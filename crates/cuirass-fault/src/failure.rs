@@ -67,6 +67,8 @@ pub enum Cause {
     Absent(Absence),
     /// The caller's mistake; no call was made.
     Misuse(Misuse),
+    /// The host has no memory for what was asked for; no call was made.
+    NoMemory,
     /// An inconsistency of our own; please report it.
     Internal,
 }
@@ -149,32 +151,27 @@ impl Failure {
     /// The caller's mistake, seen before any call was made.
     #[cold]
     pub fn misuse(misuse: Misuse, message: impl Into<String>) -> Failure {
-        Failure::new(Facts {
-            cause: Cause::Misuse(misuse),
-            library: None,
-            call: "",
-            status: None,
-            subject: message.into(),
-            log: None,
-            notes: Vec::new(),
-            leaked: false,
-        })
+        Failure::of_our_own(Cause::Misuse(misuse), message.into())
+    }
+
+    /// The host has no memory: "for a copy of the code".
+    #[cold]
+    pub fn no_memory(what_for: impl fmt::Display) -> Failure {
+        Failure::of_our_own(Cause::NoMemory, format!("there is no memory {what_for}"))
     }
 
     /// An inconsistency of our own.
     #[cold]
     pub fn internal(message: impl fmt::Display) -> Failure {
         let subject = format!("internal inconsistency: {message}; please report this");
-        Failure::new(Facts {
-            cause: Cause::Internal,
-            library: None,
-            call: "",
-            status: None,
-            subject,
-            log: None,
-            notes: Vec::new(),
-            leaked: false,
-        })
+        Failure::of_our_own(Cause::Internal, subject)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of_our_own(cause: Cause, subject: String) -> Failure {
+        let (library, status, log) = (None, None, None);
+        Failure::new(Facts { cause, library, call: "", status, subject, log, notes: Vec::new(), leaked: false })
     }
 
     /// What is known about it.

@@ -12,6 +12,7 @@ mod error;
 mod failure;
 pub mod lock;
 mod report;
+pub mod room;
 
 pub use error::{Error, ErrorKind};
 pub use failure::{Absence, Cause, Facts, Failure, Library, Misuse, Status};

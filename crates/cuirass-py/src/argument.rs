@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::Buffer;
+use crate::room;
 use crate::view::{StridedMemoryView, with_bytes};
 use cuirass_fault::lock::Mutex;
 use pyo3::Borrowed;
@@ -118,14 +119,14 @@ impl Value {
         Value::Small(all, N)
     }
 
-    fn of_slice(bytes: &[u8]) -> Value {
+    fn of_slice(py: Python<'_>, bytes: &[u8]) -> PyResult<Value> {
         let mut all = [0; 16];
         match all.get_mut(..bytes.len()) {
             Some(room) => {
                 room.copy_from_slice(bytes);
-                Value::Small(all, bytes.len())
+                Ok(Value::Small(all, bytes.len()))
             }
-            None => Value::Large(bytes.to_vec()),
+            None => room::bytes(py, bytes).map(Value::Large),
         }
     }
 
@@ -363,10 +364,10 @@ fn remember_plain(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>, value: &
 /// A NumPy scalar's own bytes: complex numbers, dates, records.
 fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     let bytes = object.call_method0("tobytes")?;
-    Ok(Value::of_slice(bytes.cast::<PyBytes>()?.as_bytes()))
+    Value::of_slice(object.py(), bytes.cast::<PyBytes>()?.as_bytes())
 }
 
 /// The memory of a ctypes object.
 fn view(object: &Bound<'_, PyAny>) -> PyResult<Value> {
-    with_bytes(object, Value::of_slice)
+    with_bytes(object, |bytes| Value::of_slice(object.py(), bytes))?
 }

@@ -3,7 +3,7 @@
 use crate::report;
 use cuirass::{Error, ErrorKind};
 use cuirass_fault::{Absence, Cause};
-use pyo3::exceptions::{PyGeneratorExit, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyGeneratorExit, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,6 +58,7 @@ pub fn raised(py: Python<'_>, error: Error) -> PyErr {
     let exception = match error.kind() {
         ErrorKind::Type => PyTypeError::new_err(message),
         ErrorKind::Value => PyValueError::new_err(message),
+        ErrorKind::Memory => PyMemoryError::new_err(message),
         ErrorKind::State | ErrorKind::Internal => PyRuntimeError::new_err(message),
         kind => cuda_error(py, &error, kind, message),
     };

@@ -26,6 +26,7 @@ mod program;
 mod properties;
 mod raw;
 mod report;
+mod room;
 mod sim;
 mod slot;
 mod stream;

@@ -5,9 +5,10 @@ use crate::handle;
 use crate::handle::Equal;
 use crate::kernel::Kernel;
 use crate::memory::copy::bytes_of;
+use crate::room;
 use crate::slot::Detached;
 use cuirass::CodeKind;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use std::collections::HashMap;
@@ -49,10 +50,11 @@ impl ObjectCode {
     }
 
     /// The code; its file is read if it has not been.
-    fn code(&self) -> PyResult<&cuirass::ObjectCode> {
+    fn code(&self, py: Python<'_>) -> PyResult<&cuirass::ObjectCode> {
         if let (None, Source::Path(path)) = (self.code.get(), &self.source) {
             let bytes = std::fs::read(path)?;
-            let code = cuirass::ObjectCode::with_symbols(self.kind, bytes, &self.name, self.symbols.clone());
+            let symbols = room::names(py, &self.symbols)?;
+            let code = cuirass::ObjectCode::with_symbols(self.kind, bytes, &self.name, symbols);
             return Ok(self.code.get_or_init(|| Detached::new(code)));
         }
         self.code
@@ -71,17 +73,35 @@ fn from_module(
     let symbols = symbol_mapping.unwrap_or_default();
     if module.hasattr("__fspath__")? || module.is_instance_of::<PyString>() {
         let path = module.py().import("os")?.call_method1("fspath", (module,))?;
-        let Ok(path) = path.extract::<String>() else {
+        if !path.is_instance_of::<PyString>() {
             return Err(PyTypeError::new_err("the path of object code must be text"));
-        };
-        let name = name.to_owned();
+        }
+        let path = room::text(path.as_borrowed())?;
+        let name = room::granted(module.py(), cuirass_fault::room::text(name, "for a copy of the name"))?;
         return Ok(ObjectCode { source: Source::Path(path), kind, name, symbols, code: OnceLock::new() });
     }
-    let Ok(bytes) = bytes_of(module) else {
-        let given = module.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("module must be bytes or a path, not {given}")));
+    let bytes = match bytes_of(module) {
+        Err(error) if !error.is_instance_of::<PyMemoryError>(module.py()) => {
+            let given = module.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("module must be bytes or a path, not {given}")));
+        }
+        bytes => bytes?,
     };
     Ok(ObjectCode::of(cuirass::ObjectCode::with_symbols(kind, bytes, name, symbols)))
+}
+
+/// Bytes as Python's, of which there may be too many.
+fn given<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |copy| {
+        copy.copy_from_slice(bytes);
+        Ok(())
+    })
+}
+
+/// A text of bytes; what is not UTF-8 is replaced.
+fn lossy(py: Python<'_>, bytes: &[u8]) -> PyResult<String> {
+    let bytes = room::bytes(py, bytes)?;
+    String::from_utf8(bytes).or_else(|error| Ok(String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 #[pymethods]
@@ -95,10 +115,10 @@ impl ObjectCode {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let rebuild = py.import("cuirass._cuirass")?.getattr("_rebuild_object_code")?;
         let ptx = match self.code.get() {
-            Some(code) => code.companion_ptx().map(|ptx| PyBytes::new(py, ptx)),
+            Some(code) => code.companion_ptx().map(|ptx| given(py, ptx)).transpose()?,
             None => None,
         };
-        let state = (self.kind.name(), self.code_as_given(py), ptx, self.name.as_str(), self.symbols.clone());
+        let state = (self.kind.name(), self.code_as_given(py)?, ptx, self.name.as_str(), self.symbols.clone());
         Ok((rebuild, state.into_pyobject(py)?))
     }
 
@@ -184,27 +204,27 @@ impl ObjectCode {
     fn get_kernel(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Kernel> {
         crate::sim::prepare(py)?;
         let name = match name.cast::<PyBytes>() {
-            Ok(bytes) => String::from_utf8_lossy(bytes.as_bytes()).into_owned(),
-            Err(_text) => name.extract::<String>()?,
+            Ok(bytes) => lossy(py, bytes.as_bytes())?,
+            Err(_text) => room::text(name.as_borrowed())?,
         };
-        let code = self.code()?;
+        let code = self.code(py)?;
         Ok(Kernel::of(run(py, || code.kernel(&name))?, None))
     }
 
     /// The driver's ``CUmodule`` of this code in the current context (``cuLibraryGetModule``).
     fn get_module(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let code = self.code()?;
+        let code = self.code(py)?;
         let raw = run(py, || code.module_raw().map(|module| module.addr()))?;
         handle::give(py, "CUmodule", raw as u64)
     }
 
     /// The code: bytes, or the path that was given.
     #[getter(code)]
-    fn code_as_given<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+    fn code_as_given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match (&self.source, self.code.get()) {
-            (Source::Path(path), _) => PyString::new(py, path).into_any(),
-            (Source::Code, Some(code)) => PyBytes::new(py, code.bytes()).into_any(),
-            (Source::Code, None) => PyBytes::new(py, b"").into_any(),
+            (Source::Path(path), _) => Ok(PyString::new(py, path).into_any()),
+            (Source::Code, Some(code)) => Ok(given(py, code.bytes())?.into_any()),
+            (Source::Code, None) => Ok(PyBytes::new(py, b"").into_any()),
         }
     }
 
@@ -231,7 +251,7 @@ impl ObjectCode {
     #[getter]
     fn handle(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         crate::sim::prepare(py)?;
-        let code = self.code()?;
+        let code = self.code(py)?;
         let raw = run(py, || code.as_raw().map(|library| library.addr()))?;
         handle::give(py, "CUlibrary", raw as u64)
     }
@@ -254,13 +274,14 @@ impl ObjectCode {
 pub fn _rebuild_object_code(
     kind: &str,
     module: &Bound<'_, PyAny>,
-    ptx: Option<Vec<u8>>,
+    ptx: Option<&Bound<'_, PyAny>>,
     name: &str,
     symbols: HashMap<String, String>,
 ) -> PyResult<ObjectCode> {
     let made = from_module(module, kind_of(kind)?, name, Some(symbols))?;
-    match (ptx, made.code.get()) {
-        (Some(ptx), Some(code)) => Ok(ObjectCode::of(code.with_companion_ptx(Some(ptx)))),
-        _ => Ok(made),
+    let ptx = ptx.map(bytes_of).transpose()?;
+    match (ptx, made.code.into_inner()) {
+        (ptx @ Some(_), Some(code)) => Ok(ObjectCode::of(code.into_inner().with_companion_ptx(ptx))),
+        (_, code) => Ok(ObjectCode { code: code.map_or_else(OnceLock::new, OnceLock::from), ..made }),
     }
 }

@@ -2,11 +2,14 @@
 
 use crate::device;
 use crate::error::{ask, closed, run};
+use crate::memory::copy::bytes_of;
 use crate::module::{ObjectCode, kind_of};
 use crate::options;
+use crate::room::{self, Text, Texts};
 use crate::slot::{Closed, Slot};
 use cuirass_fault::Failure;
-use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use cuirass_fault::room::Short;
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 use std::path::PathBuf;
@@ -88,24 +91,24 @@ pub struct Program {
 
 /// The source as text.
 fn text_of(code: &Bound<'_, PyAny>) -> PyResult<String> {
-    if let Ok(text) = code.cast::<PyString>() {
-        return text.extract();
+    if code.is_instance_of::<PyString>() {
+        return room::text(code.as_borrowed());
     }
     let bytes = match (code.cast::<PyBytes>(), code.cast::<PyByteArray>()) {
-        (Ok(bytes), _) => {
-            let (bytes, mut copy) = (bytes.as_bytes(), Vec::new());
-            copy.try_reserve_exact(bytes.len())
-                .map_err(|_full| PyMemoryError::new_err("there is no memory for a copy of the code"))?;
-            copy.extend_from_slice(bytes);
-            copy
-        }
-        (_, Ok(bytes)) => bytes.to_vec(),
+        (Ok(bytes), _) => room::bytes(code.py(), bytes.as_bytes())?,
+        (_, Ok(_)) => bytes_of(code)?,
         _ => {
             let kind = code.get_type().name()?;
             return Err(PyTypeError::new_err(format!("code must be str, bytes or bytearray, not {kind}")));
         }
     };
     String::from_utf8(bytes).map_err(|error| PyValueError::new_err(format!("code must be UTF-8: {error}")))
+}
+
+/// The name of a kind of code. A text that is too long to be one is none.
+fn lowercase(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = object.cast::<PyString>()?.to_str()?;
+    Ok(format!("{}", Short(text)).to_lowercase())
 }
 
 /// Looks for the compiler library, once, before its first use.
@@ -124,6 +127,19 @@ fn find_compiler(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+impl Program {
+    fn options_for(&self, py: Python<'_>, name_expressions: Vec<String>) -> PyResult<cuirass::ProgramOptions> {
+        let copy = |text: &String| room::granted(py, cuirass_fault::room::text(text, "for a copy of the options"));
+        Ok(cuirass::ProgramOptions {
+            name: self.options.name.as_ref().map(copy).transpose()?,
+            arch: self.options.arch.as_ref().map(copy).transpose()?,
+            options: room::list(py, self.options.options.iter().map(copy))?,
+            headers: Vec::new(),
+            name_expressions,
+        })
+    }
+}
+
 #[pymethods]
 impl Program {
     #[new]
@@ -134,7 +150,7 @@ impl Program {
         code_type: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Program> {
-        match code_type.extract::<String>()?.to_lowercase().as_str() {
+        match lowercase(code_type)?.as_str() {
             "c++" => {}
             other @ ("ptx" | "nvvm") => {
                 let message = format!("programs of {other} are not available in this version of cuirass");
@@ -150,8 +166,7 @@ impl Program {
             Some(options) => options,
             None => py.import("cuirass._options")?.getattr("ProgramOptions")?.call0()?,
         };
-        let list: Vec<String> =
-            py.import("cuirass._program_options")?.getattr("nvrtc_texts")?.call1((&given,))?.extract()?;
+        let Texts(list) = py.import("cuirass._program_options")?.getattr("nvrtc_texts")?.call1((&given,))?.extract()?;
         let arch = match given.getattr("arch")?.extract::<Option<String>>()? {
             Some(_in_the_list) => None,
             None => {
@@ -165,7 +180,7 @@ impl Program {
             }
         };
         let options = cuirass::ProgramOptions {
-            name: given.getattr("name")?.extract()?,
+            name: given.getattr("name")?.extract::<Option<Text>>()?.map(|name| name.0),
             arch,
             options: list,
             headers: Vec::new(),
@@ -223,15 +238,15 @@ impl Program {
         &self,
         py: Python<'_>,
         target_type: &Bound<'_, PyAny>,
-        name_expressions: Option<Vec<String>>,
+        name_expressions: Option<Texts>,
         logs: Option<&Bound<'_, PyAny>>,
         cache: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<ObjectCode> {
         if cache.is_some() {
             return Err(PyNotImplementedError::new_err("program caches are not available in this version of cuirass"));
         }
-        let kind = kind_of(&target_type.extract::<String>()?.to_lowercase())?;
-        let expressions = name_expressions.unwrap_or_default();
+        let kind = kind_of(&lowercase(target_type)?)?;
+        let expressions = name_expressions.map(|expressions| expressions.0).unwrap_or_default();
         let compiled = if expressions.is_empty() {
             let program = self.slot.enter().ok_or_else(|| closed("program"))?;
             run(py, || {
@@ -241,7 +256,7 @@ impl Program {
         } else {
             // The compiler wants them before it compiles for the first time: a program of its own.
             let _open = self.slot.enter().ok_or_else(|| closed("program"))?;
-            let options = cuirass::ProgramOptions { name_expressions: expressions, ..self.options.clone() };
+            let options = self.options_for(py, expressions)?;
             run(py, || {
                 let _gate = Compiling::start();
                 let program = cuirass::Program::new(&self.source, &options)?;
@@ -289,6 +304,7 @@ impl Program {
 
     fn __repr__(&self) -> String {
         let name = self.options.name.as_deref().unwrap_or("default_program");
+        let name = Short(name);
         if self.slot.is_closed() { format!("<Program {name} closed>") } else { format!("<Program {name}>") }
     }
 }

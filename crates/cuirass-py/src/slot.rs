@@ -69,6 +69,13 @@ impl<T: Send> Detached<T> {
     pub fn new(value: T) -> Detached<T> {
         Detached(ManuallyDrop::new(value))
     }
+
+    /// The value, whose drop is now the caller's.
+    pub fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: [slot-taken] `this` is not dropped, so that it is taken this once.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
 }
 
 impl<T: Send> Deref for Detached<T> {

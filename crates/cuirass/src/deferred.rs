@@ -72,8 +72,9 @@ fn wait(waiting: Waiting) {
     COUNT.fetch_sub(1, Ordering::AcqRel);
     let Named { what, handle } = ManuallyDrop::new(waiting).named;
     let which = if handle == 0 { what.to_owned() } else { format!("{what}, {handle:#x},") };
-    let message = format!("there is no memory to put the release of {which} off: it is leaked with what it needs");
-    Failure::misuse(Misuse::State, message).report(&format!("releasing {what}"));
+    let failure =
+        Failure::no_memory(format_args!("to put the release of {which} off: it is leaked with what it needs"));
+    failure.report(&format!("releasing {what}"));
 }
 
 /// Puts it at the end of the queue; returns it where there is no room.
@@ -109,13 +110,13 @@ pub(crate) fn before_creating() -> Outcome<()> {
 }
 
 #[cold]
+#[inline(never)]
 fn drain_and_make_room() -> Outcome<()> {
     drain_if_any();
     if later::is_there_room() || later::make_room() {
         return Ok(());
     }
-    let message = "there is no memory for one more object: its release could not be put off";
-    Err(Failure::misuse(Misuse::State, message))
+    Err(Failure::no_memory("for one more object: its release could not be put off"))
 }
 
 /// How many that have to wait still may be met by those who only pass by: what waits for one capture does so together,

@@ -8,7 +8,7 @@ use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::launch as call;
 use cuirass_call::sys::cuda::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
-use cuirass_fault::{Failure, Misuse};
+use cuirass_fault::{Failure, Misuse, room};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -184,11 +184,11 @@ unsafe fn launch_inner(
         }
     }
     let mut few = [const { MaybeUninit::uninit() }; FEW];
-    let mut many = Vec::new();
+    let mut many: Vec<MaybeUninit<*mut c_void>>;
     let addresses: &mut [MaybeUninit<*mut c_void>] = match few.get_mut(..arguments.len()) {
         Some(few) => few,
         None => {
-            many.resize(arguments.len(), MaybeUninit::uninit());
+            many = room::list(std::iter::repeat_n(MaybeUninit::uninit(), arguments.len()), "for the arguments")?;
             &mut many
         }
     };

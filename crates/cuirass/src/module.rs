@@ -10,7 +10,7 @@ use cuirass_call::load;
 use cuirass_call::module as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::sys::cuda::{CUcontext, CUfunction, CUfunction_attribute, CUkernel, CUlibrary};
-use cuirass_fault::{Failure, Library, Misuse};
+use cuirass_fault::{Failure, Library, Misuse, room};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
@@ -109,9 +109,11 @@ impl ObjectCode {
 
     /// The same code, not loaded yet, with the PTX that was compiled beside it: for code that was stored.
     #[must_use]
-    pub fn with_companion_ptx(&self, ptx: Option<Vec<u8>>) -> ObjectCode {
-        let code = &*self.0;
-        ObjectCode::compiled(code.kind, code.bytes.clone(), ptx, &code.name, code.symbols.clone())
+    pub fn with_companion_ptx(self, ptx: Option<Vec<u8>>) -> ObjectCode {
+        match Arc::try_unwrap(self.0) {
+            Ok(code) => ObjectCode(Arc::new(Code { ptx, library: OnceLock::new(), ..code })),
+            Err(code) => ObjectCode::compiled(code.kind, code.bytes.clone(), ptx, &code.name, code.symbols.clone()),
+        }
     }
 
     /// What it is.
@@ -186,8 +188,7 @@ impl ObjectCode {
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let library = self.library()?;
         let mangled = self.0.symbols.get(name).map_or(name, String::as_str);
-        let text =
-            CString::new(mangled).map_err(|_nul| Failure::misuse(Misuse::Value, "a kernel's name has no NUL in it"))?;
+        let text = c_name(mangled, "a kernel's name has no NUL in it")?;
         let raw = call::library_get_kernel(library.raw(), &text)?;
         Ok(Kernel::new(raw, Some(library.clone()), Some(mangled.to_owned())))
     }
@@ -199,8 +200,7 @@ impl ObjectCode {
     pub fn global(&self, name: &str, device: Device) -> Result<(u64, usize)> {
         let library = self.library()?;
         let mangled = self.0.symbols.get(name).map_or(name, String::as_str);
-        let text = CString::new(mangled)
-            .map_err(|_nul| Failure::misuse(Misuse::Value, "a variable's name has no NUL in it"))?;
+        let text = c_name(mangled, "a variable's name has no NUL in it")?;
         let context = device.context()?;
         Ok(scope::read(context.raw(), || call::library_get_global(library.raw(), &text))?)
     }
@@ -219,6 +219,11 @@ impl ObjectCode {
     }
 }
 
+fn c_name(name: &str, wrong: &str) -> Outcome<CString> {
+    CString::from_vec_with_nul(room::bytes(&[name.as_bytes(), &[0]], "for a copy of the name")?)
+        .map_err(|_nul| Failure::misuse(Misuse::Value, wrong))
+}
+
 fn load_image(image: &[u8]) -> Outcome<CUlibrary> {
     const ELF: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &[0x50, 0xed, 0x55, 0xba];
@@ -229,12 +234,7 @@ fn load_image(image: &[u8]) -> Outcome<CUlibrary> {
         // SAFETY: [code-image] a cubin or fatbin by its mark, or text that ends in NUL.
         return unsafe { call::library_load_data(image) };
     }
-    let mut text = Vec::new();
-    if text.try_reserve_exact(image.len() + 1).is_err() {
-        return Err(Failure::misuse(Misuse::State, format!("there is no memory for a copy of {} bytes", image.len())));
-    }
-    text.extend_from_slice(image);
-    text.push(0);
+    let text = room::bytes(&[image, &[0]], "for a copy of the code")?;
     // SAFETY: [code-image] text that ends in NUL.
     unsafe { call::library_load_data(&text) }
 }

@@ -6,7 +6,8 @@ use crate::{Outcome, Result};
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::program as call;
 use cuirass_call::sys::nvrtc::nvrtcProgram;
-use cuirass_fault::{Failure, Misuse};
+use cuirass_fault::{Failure, Misuse, room};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 
@@ -77,25 +78,25 @@ impl Program {
 
     fn create(source: &str, options: &ProgramOptions) -> Outcome<Program> {
         crate::deferred::before_creating()?;
-        let name = options.name.clone().unwrap_or_else(|| "default_program".to_owned());
-        let mut headers = Vec::new();
+        let name = room::text(options.name.as_deref().unwrap_or("default_program"), FOR_A_COPY)?;
+        let mut headers = room::empty(options.headers.len(), FOR_A_COPY)?;
         for (name, text) in &options.headers {
-            headers.push((c_text(name, "a header's name")?, c_text(text, "a header")?));
+            headers.push((c_text(&[name], "a header's name")?, c_text(&[text], "a header")?));
         }
-        let mut arguments = Vec::new();
+        let mut arguments = room::empty(options.options.len().saturating_add(1), FOR_A_COPY)?;
         if let Some(arch) = &options.arch {
-            arguments.push(c_text(&format!("-arch={arch}"), "the architecture")?);
+            arguments.push(c_text(&["-arch=", arch], "the architecture")?);
         }
         for option in &options.options {
-            arguments.push(c_text(option, "an option")?);
+            arguments.push(c_text(&[option], "an option")?);
         }
-        let mut name_expressions = Vec::new();
+        let mut name_expressions = room::empty(options.name_expressions.len(), FOR_A_COPY)?;
         for expression in &options.name_expressions {
-            name_expressions.push((expression.clone(), c_text(expression, "a name expression")?));
+            name_expressions.push((room::text(expression, FOR_A_COPY)?, c_text(&[expression], "a name expression")?));
         }
-        let pairs: Vec<(&CStr, &CStr)> =
-            headers.iter().map(|(name, text)| (name.as_c_str(), text.as_c_str())).collect();
-        let raw = call::create_program(&c_text(source, "the source")?, &c_text(&name, "the name")?, &pairs)?;
+        let pairs = headers.iter().map(|(name, text)| (name.as_c_str(), text.as_c_str()));
+        let pairs: Vec<(&CStr, &CStr)> = room::list(pairs, FOR_A_COPY)?;
+        let raw = call::create_program(&c_text(&[source], "the source")?, &c_text(&[&name], "the name")?, &pairs)?;
         let owned = Owned::new(raw, ());
         for (_, expression) in &name_expressions {
             if let Err(failure) = call::add_name_expression(raw, expression) {
@@ -141,7 +142,7 @@ impl Program {
     fn compile_inner(&self, kind: CodeKind) -> Outcome<Compiled> {
         let raw = self.owned.raw();
         let lto = c"-dlto";
-        let mut arguments: Vec<&CStr> = self.arguments.iter().map(CString::as_c_str).collect();
+        let mut arguments: Vec<&CStr> = room::list(self.arguments.iter().map(CString::as_c_str), FOR_A_COPY)?;
         match kind {
             CodeKind::Ptx | CodeKind::Cubin => {}
             CodeKind::LtoIr => {
@@ -172,8 +173,11 @@ impl Program {
             }
         };
         let mut symbols = HashMap::new();
+        if symbols.try_reserve(self.name_expressions.len()).is_err() {
+            return Err(Failure::no_memory("for the names of the symbols"));
+        }
         for (expression, text) in &self.name_expressions {
-            symbols.insert(expression.clone(), call::get_lowered_name(raw, text)?);
+            symbols.insert(room::text(expression, FOR_A_COPY)?, call::get_lowered_name(raw, text)?);
         }
         Ok(Compiled { code: ObjectCode::compiled(kind, bytes, ptx, &self.name, symbols), log })
     }
@@ -195,8 +199,14 @@ pub fn compiler_version() -> Result<(i32, i32)> {
     Ok(call::version()?)
 }
 
-fn c_text(text: &str, what: &str) -> Outcome<CString> {
-    CString::new(text).map_err(|_nul| Failure::misuse(Misuse::Value, format!("{what} has a NUL in it")))
+const FOR_A_COPY: &str = "for a copy of the program";
+
+/// The parts as one text for the compiler.
+fn c_text(parts: &[&str], what: &str) -> Outcome<CString> {
+    let whole = parts.iter().map(|part| part.as_bytes());
+    let whole: SmallVec<[&[u8]; 3]> = whole.chain(std::iter::once(&[0_u8][..])).collect();
+    CString::from_vec_with_nul(room::bytes(&whole, FOR_A_COPY)?)
+        .map_err(|_nul| Failure::misuse(Misuse::Value, format!("{what} has a NUL in it")))
 }
 
 fn without_nul(mut bytes: Vec<u8>) -> Vec<u8> {

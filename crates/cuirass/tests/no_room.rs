@@ -1,14 +1,16 @@
-//! No memory for the release of one more object: what is created is refused before anything is made, and what cannot
-//! be put off is leaked and reported.
+//! No memory: what is created is refused before anything is made where its release could not be put off, what cannot be
+//! put off is leaked and reported, and an argument that is too large to be copied is an error.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cuirass::graph::{CaptureMode, GraphCompleteOptions};
 use cuirass::memory::{
-    DeviceMemoryResource, DeviceMemoryResourceOptions, IpcAllocationHandle, LegacyPinnedMemoryResource,
-    ManagedMemoryResource, ManagedMemoryResourceOptions, PinnedMemoryResource, PinnedMemoryResourceOptions,
-    SynchronousMemoryResource, VirtualMemoryResource, VirtualMemoryResourceOptions,
+    BatchedCopy, CopyOptions, DeviceMemoryResource, DeviceMemoryResourceOptions, IpcAllocationHandle,
+    LegacyPinnedMemoryResource, ManagedMemoryResource, ManagedMemoryResourceOptions, PinnedMemoryResource,
+    PinnedMemoryResourceOptions, SynchronousMemoryResource, VirtualMemoryResource, VirtualMemoryResourceOptions,
+    copy_batch,
 };
 use cuirass::testing::Recording;
+use cuirass::view::{StrideOrder, StridedLayout};
 use cuirass::{
     CodeKind, Context, Device, ErrorKind, EventOptions, MemoryResource, ObjectCode, Program, ProgramOptions, Result,
     StreamOptions,
@@ -99,6 +101,7 @@ fn fill(needs: &Arc<()>) -> Vec<Owned<Token>> {
     all
 }
 
+/// What may be refused, and what it is about.
 type Creation<'a> = (&'static str, Box<dyn Fn() -> Result<()> + 'a>);
 
 #[test]
@@ -161,7 +164,7 @@ fn what_could_not_be_put_off_is_not_created() {
         if *what == "managed pool" && error.kind() == ErrorKind::Unsupported {
             continue;
         }
-        assert_eq!(error.kind(), ErrorKind::State, "{what}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Memory, "{what}: {error}");
         let text = "there is no memory for one more object: its release could not be put off";
         assert!(error.to_string().contains(text), "{what}: {error}");
         assert!(refused > 0, "{what}: no memory was asked for");
@@ -229,4 +232,85 @@ fn what_cannot_be_put_off_is_leaked_and_reported() {
     assert_eq!(RELEASED.load(Ordering::Relaxed) - before, queued, "what was queued is released");
     assert_eq!(Arc::strong_count(&kept), 4, "what was leaked keeps what it needs");
     assert_eq!(Arc::strong_count(&needs), 1 + many - queued);
+}
+
+/// Arguments that are large, each of which is copied, or has as many of something made for it.
+#[test]
+fn what_is_too_large_to_be_copied_is_an_error() {
+    const MANY: usize = 1 << 16;
+    let alone = testkit::alone();
+    let device = Device::new(0).unwrap();
+    let stream = device.create_stream(&StreamOptions::default()).unwrap();
+    let pool = device.memory_resource().unwrap();
+    let text = || "x".repeat(MANY);
+    let large = text();
+    let with = |change: fn(&mut ProgramOptions, String)| {
+        let mut options = ProgramOptions::default();
+        change(&mut options, text());
+        options
+    };
+    let options = [
+        with(|options, text| options.name = Some(text)),
+        with(|options, text| options.arch = Some(text)),
+        with(|options, text| options.options = vec![text]),
+        with(|options, _text| options.options = vec![String::new(); MANY]),
+        with(|options, text| options.headers = vec![("header".to_owned(), text)]),
+        with(|options, text| options.headers = vec![(text, String::new())]),
+        with(|options, text| options.name_expressions = vec![text]),
+        with(|options, _text| options.name_expressions = vec!["k".to_owned(); MANY]),
+    ];
+    let code = {
+        let program = Program::new("extern \"C\" __global__ void k() {}", &ProgramOptions::default()).unwrap();
+        program.compile_to_ptx().unwrap()
+    };
+    code.kernel("k").unwrap();
+    let unloaded = ObjectCode::new(CodeKind::Ptx, [code.bytes(), text().as_bytes()].concat());
+    let (one, other) = (pool.allocate(1, &stream).unwrap(), pool.allocate(1, &stream).unwrap());
+    let copies = vec![BatchedCopy { to: &one, from: &other, options: CopyOptions::default() }; MANY];
+    let options_of_program = ProgramOptions { options: vec!["-w".to_owned(); 1 << 12], ..ProgramOptions::default() };
+    let builder = device.create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Relaxed).unwrap();
+    let mut calls: Vec<Creation<'_>> = vec![
+        ("source", Box::new(|| Program::new(&large, &ProgramOptions::default()).map(drop))),
+        ("kernel's name", Box::new(|| code.kernel(&large).map(drop))),
+        ("variable's name", Box::new(|| code.global(&large, device).map(drop))),
+        ("code", Box::new(|| unloaded.kernel("k").map(drop))),
+        ("batch of copies", Box::new(|| copy_batch(&copies, &stream))),
+        ("branches", Box::new(|| builder.split(MANY).map(drop))),
+        ("more branches than bytes", Box::new(|| builder.split(1 << 60).map(drop))),
+    ];
+    for options in &options {
+        calls.push(("options", Box::new(move || Program::new("", options).map(drop))));
+    }
+    for (what, call) in &calls {
+        let (answer, refused) = exhausted(call);
+        let error = answer.expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::Memory, "{what}: {error}");
+        assert!(refused == 1 && error.to_string().contains("there is no memory for "), "{what}: {error}, {refused}");
+    }
+    drop(calls);
+    builder.end_building().unwrap();
+
+    // Nothing is made of a shape that no layout has.
+    let numbers = vec![1; MANY];
+    let axes = StrideOrder::Axes(&numbers);
+    let layouts: [(&str, &dyn Fn() -> Result<()>); 5] = [
+        ("shape", &|| StridedLayout::new(&numbers, None, 4).map(drop)),
+        ("strides", &|| StridedLayout::new(&[1], Some(&numbers), 4).map(drop)),
+        ("strides in bytes", &|| StridedLayout::from_byte_strides(&numbers, Some(&numbers), 4).map(drop)),
+        ("stride order", &|| StridedLayout::dense(&numbers, 4, axes).map(drop)),
+        ("dense", &|| StridedLayout::dense(&numbers, 4, StrideOrder::F).map(drop)),
+    ];
+    for (what, make) in layouts {
+        let (answer, refused) = exhausted(make);
+        assert_eq!((answer.expect_err(what).kind(), refused), (ErrorKind::Value, 0), "{what}");
+    }
+
+    // What the driver says of a long text tells its beginning.
+    let error = code.kernel(&large).unwrap_err();
+    assert!(error.to_string().len() < 1000 && error.to_string().contains("(65536 bytes)"), "{error}");
+    let many = Program::new("syntax error", &options_of_program).unwrap();
+    let error = many.compile_to_ptx().unwrap_err();
+    assert!(error.facts().subject.len() < 1000, "{}", error.facts().subject.len());
+    assert_eq!(alone.reports(), Vec::<String>::new());
 }

@@ -156,7 +156,7 @@ pub unsafe fn memcpy_batch_async(
     attributes: &mut [CUmemcpyAttributes],
     stream: CUstream,
 ) -> Result<()> {
-    let mut indices = Indices::of(attributes.len());
+    let mut indices = Indices::of(attributes.len())?;
     if load::driver_version().is_ok_and(|version| version < 13000) {
         let mut failed = usize::MAX;
         return driver_call!(

@@ -78,7 +78,7 @@ pub unsafe fn prefetch_batch_async(
     locations: &mut [CUmemLocation],
     stream: CUstream,
 ) -> Result<()> {
-    let mut indices = Indices::of(locations.len());
+    let mut indices = Indices::of(locations.len())?;
     driver_call!(
         entry!(cuMemPrefetchBatchAsync),
         (
@@ -119,7 +119,7 @@ pub unsafe fn discard_and_prefetch_batch_async(
     locations: &mut [CUmemLocation],
     stream: CUstream,
 ) -> Result<()> {
-    let mut indices = Indices::of(locations.len());
+    let mut indices = Indices::of(locations.len())?;
     driver_call!(
         entry!(cuMemDiscardAndPrefetchBatchAsync),
         (

@@ -9,6 +9,8 @@ pub mod pinned;
 pub mod pool;
 pub mod r#virtual;
 
+use cuirass_fault::room;
+
 /// From which index on each entry of a batch's list holds: one for all from 0 on, or one each.
 struct Indices {
     one: [usize; 1],
@@ -16,8 +18,9 @@ struct Indices {
 }
 
 impl Indices {
-    fn of(entries: usize) -> Indices {
-        Indices { one: [0], many: if entries > 1 { (0..entries).collect() } else { Vec::new() } }
+    fn of(entries: usize) -> crate::Result<Indices> {
+        let many = if entries > 1 { room::list(0..entries, "for a batch")? } else { Vec::new() };
+        Ok(Indices { one: [0], many })
     }
 
     fn as_mut_ptr(&mut self) -> *mut usize {

@@ -9,6 +9,7 @@ use crate::memory::copy::{copy_options, refuse_stream};
 use crate::memory::location;
 use crate::memory::managed::check_managed;
 use crate::memory::share::Memory;
+use crate::room;
 use crate::slot::Use;
 use crate::stream;
 use cuirass::memory::{self, BatchedCopy, CopyExtent, CopyOptions, Location, Pitched};
@@ -23,7 +24,7 @@ fn items<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Vec<Bound<'py,
         Ok(PyTypeError::new_err(format!("{name} must be a sequence, not {kind}")))
     };
     let Ok(sequence) = object.cast::<PySequence>() else { return Err(wrong()?) };
-    sequence.try_iter()?.collect()
+    room::list(object.py(), sequence.try_iter()?)
 }
 
 /// The buffers of a sequence: none at all is a mistake.
@@ -37,11 +38,12 @@ fn buffers<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Vec<Bound<'p
     if all.is_empty() {
         return Err(PyValueError::new_err(format!("{name} must have a Buffer at least")));
     }
-    all.iter().map(|item| argument(item, &format!("each of {name}")).cloned()).collect()
+    let name = format!("each of {name}");
+    room::list(object.py(), all.iter().map(|item| argument(item, &name).cloned()))
 }
 
-fn entered<'a>(buffers: &'a [Bound<'_, Buffer>]) -> PyResult<Vec<Use<'a, Memory>>> {
-    buffers.iter().map(|buffer| buffer.get().enter()).collect()
+fn entered<'a>(py: Python<'_>, buffers: &'a [Bound<'_, Buffer>]) -> PyResult<Vec<Use<'a, Memory>>> {
+    room::list(py, buffers.iter().map(|buffer| buffer.get().enter()))
 }
 
 fn managed<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, Buffer>>> {
@@ -56,18 +58,27 @@ fn managed<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Vec<Bou
 /// One place for each of `count` buffers.
 fn places(object: &Bound<'_, PyAny>, count: usize) -> PyResult<Vec<Location>> {
     if object.cast::<PySequence>().is_err() {
-        return Ok(vec![location::argument(object, "locations")?; count]);
+        return repeated(object.py(), location::argument(object, "locations")?, count);
     }
     let all = items(object, "locations")?;
     if all.len() != count {
         let message = format!("locations has {} places for {count} buffers", all.len());
         return Err(PyValueError::new_err(message));
     }
-    all.iter().map(|item| location::argument(item, "each of locations")).collect()
+    room::list(object.py(), all.iter().map(|item| location::argument(item, "each of locations")))
 }
 
-fn with_places<'a>(uses: &'a [Use<'_, Memory>], places: &[Location]) -> Vec<(&'a cuirass::Buffer, Location)> {
-    uses.iter().map(|memory| memory.buffer()).zip(places.iter().copied()).collect()
+/// The same for each of `count`.
+fn repeated<T: Copy>(py: Python<'_>, one: T, count: usize) -> PyResult<Vec<T>> {
+    room::list(py, std::iter::repeat_n(one, count).map(Ok))
+}
+
+fn with_places<'a>(
+    py: Python<'_>,
+    uses: &'a [Use<'_, Memory>],
+    places: &[Location],
+) -> PyResult<Vec<(&'a cuirass::Buffer, Location)>> {
+    room::list(py, uses.iter().map(|memory| memory.buffer()).zip(places.iter().copied()).map(Ok))
 }
 
 /// Moves the memory of many buffers of managed memory, in the stream's order, and in no order among one another
@@ -100,8 +111,8 @@ pub fn prefetch_batch(
 ) -> PyResult<()> {
     let (stream, buffers) = (stream::argument(stream)?, managed(py, buffers)?);
     let places = places(locations, buffers.len())?;
-    let uses = entered(&buffers)?;
-    let ranges = with_places(&uses, &places);
+    let uses = entered(py, &buffers)?;
+    let ranges = with_places(py, &uses, &places)?;
     // SAFETY: [stream-ordered-copy] the buffers are held until it is submitted; whoever releases one of them on another
     // stream orders the two, as the documentation of `close()` says.
     run(py, || unsafe { memory::prefetch_batch_unordered(&ranges, &stream) })
@@ -129,8 +140,8 @@ pub fn prefetch_batch(
 #[pyo3(signature = (stream, buffers))]
 pub fn discard_batch(py: Python<'_>, stream: &Bound<'_, PyAny>, buffers: &Bound<'_, PyAny>) -> PyResult<()> {
     let (stream, buffers) = (stream::argument(stream)?, managed(py, buffers)?);
-    let uses = entered(&buffers)?;
-    let ranges: Vec<_> = uses.iter().map(|memory| memory.buffer()).collect();
+    let uses = entered(py, &buffers)?;
+    let ranges = room::list(py, uses.iter().map(|memory| Ok(memory.buffer())))?;
     // SAFETY: [stream-ordered-copy] as above.
     run(py, || unsafe { memory::discard_batch_unordered(&ranges, &stream) })
 }
@@ -165,23 +176,23 @@ pub fn discard_prefetch_batch(
 ) -> PyResult<()> {
     let (stream, buffers) = (stream::argument(stream)?, managed(py, buffers)?);
     let places = places(locations, buffers.len())?;
-    let uses = entered(&buffers)?;
-    let ranges = with_places(&uses, &places);
+    let uses = entered(py, &buffers)?;
+    let ranges = with_places(py, &uses, &places)?;
     // SAFETY: [stream-ordered-copy] as above.
     run(py, || unsafe { memory::discard_prefetch_batch_unordered(&ranges, &stream) })
 }
 
 /// One set of options for each of `count` copies.
-fn all_options(options: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<CopyOptions>> {
-    let Some(options) = options else { return Ok(vec![CopyOptions::default(); count]) };
+fn all_options(py: Python<'_>, options: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<CopyOptions>> {
+    let Some(options) = options else { return repeated(py, CopyOptions::default(), count) };
     if options.cast::<PySequence>().is_err() {
-        return Ok(vec![copy_options(options)?; count]);
+        return repeated(py, copy_options(options)?, count);
     }
     let all = items(options, "options")?;
     if all.len() != count {
         return Err(PyValueError::new_err(format!("options has {} entries for {count} copies", all.len())));
     }
-    all.iter().map(copy_options).collect()
+    room::list(py, all.iter().map(copy_options))
 }
 
 /// Copies all of each buffer into another one of the same size, in the stream's order, and in no order among one another
@@ -225,11 +236,11 @@ pub fn copy_batch(
         let message = format!("srcs has {} buffers, dsts {}", srcs.len(), dsts.len());
         return Err(PyValueError::new_err(message));
     }
-    let options = all_options(options, srcs.len())?;
-    let (sources, targets) = (entered(&srcs)?, entered(&dsts)?);
+    let options = all_options(py, options, srcs.len())?;
+    let (sources, targets) = (entered(py, &srcs)?, entered(py, &dsts)?);
     let pairs = sources.iter().zip(&targets).zip(options);
-    let copies: Vec<_> =
-        pairs.map(|((from, to), options)| BatchedCopy { to: to.buffer(), from: from.buffer(), options }).collect();
+    let pairs = pairs.map(|((from, to), options)| BatchedCopy { to: to.buffer(), from: from.buffer(), options });
+    let copies = room::list(py, pairs.map(Ok))?;
     if let Some((at, copy)) = copies.iter().enumerate().find(|(_, copy)| copy.to.len() != copy.from.len()) {
         let (from, to) = (copy.from.len(), copy.to.len());
         let message = format!("copy {at}: the source has {from} bytes, the target {to}");

@@ -3,6 +3,7 @@
 
 use crate::error::run;
 use crate::memory::location;
+use crate::room;
 use crate::view::with_bytes;
 use cuirass::CaptureStatus;
 use cuirass::memory::{CopyOptions, MemcpyOverlapMode, MemcpySrcAccessOrder};
@@ -124,5 +125,5 @@ fn pattern(value: &Bound<'_, PyAny>) -> PyResult<([u8; 4], usize)> {
 
 /// The bytes of an object with the buffer protocol.
 pub fn bytes_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    with_bytes(object, <[u8]>::to_vec)
+    with_bytes(object, |bytes| room::bytes(object.py(), bytes))?
 }

@@ -71,6 +71,7 @@ pub fn exported(py: Python<'_>, address: u64, device: Device) -> PyResult<Device
 
 fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Option<Dims>> {
     let Ok(tuple) = object.cast::<PyTuple>() else { return Ok(None) };
+    crate::room::check_axes(tuple.len())?;
     tuple.iter_borrowed().map(|number| number.extract::<i64>()).collect::<PyResult<Dims>>().map(Some)
 }
 

@@ -1,5 +1,6 @@
 //! Numbers, tuples and slices as arguments of layouts.
 
+use crate::room::check_axes;
 use cuirass::view::{Dims, Index, StrideOrder};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -34,9 +35,11 @@ impl<'py> FromPyObject<'_, 'py> for Numbers {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Numbers> {
         let number = |item: Bound<'py, PyAny>| Ok(item.extract::<Number<i64>>()?.0);
         if let Ok(tuple) = object.cast::<PyTuple>() {
+            check_axes(tuple.len())?;
             return Ok(Numbers(tuple.iter().map(number).collect::<PyResult<Dims>>()?));
         }
         if let Ok(list) = object.cast::<PyList>() {
+            check_axes(list.len())?;
             return Ok(Numbers(list.iter().map(number).collect::<PyResult<Dims>>()?));
         }
         Err(PyTypeError::new_err(format!("expected a tuple of ints, got {}", object.get_type().name()?)))
@@ -101,7 +104,10 @@ impl<'py> FromPyObject<'_, 'py> for Indices {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Indices> {
         match object.cast::<PyTuple>() {
-            Ok(tuple) => Ok(Indices(tuple.iter().map(|item| index(&item)).collect::<PyResult<Dims<Index>>>()?)),
+            Ok(tuple) => {
+                check_axes(tuple.len())?;
+                Ok(Indices(tuple.iter().map(|item| index(&item)).collect::<PyResult<Dims<Index>>>()?))
+            }
             Err(_one) => Ok(Indices(Dims::from_elem(index(&object)?, 1))),
         }
     }

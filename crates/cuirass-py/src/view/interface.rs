@@ -142,6 +142,7 @@ fn read(interface: &Bound<'_, PyDict>, exporter: &Bound<'_, PyAny>) -> PyResult<
 }
 
 pub fn numbers(tuple: &Bound<'_, PyTuple>) -> PyResult<Dims> {
+    crate::room::check_axes(tuple.len())?;
     tuple.iter_borrowed().map(|number| number.extract::<i64>()).collect()
 }
 

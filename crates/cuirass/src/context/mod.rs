@@ -78,6 +78,7 @@ impl Kind for Created {
 pub type ContextLimit = CUlimit;
 
 impl Context {
+    #[cold]
     pub(crate) fn retain_primary(device: Device) -> Outcome<Context> {
         let raw = call::device_primary_ctx_retain(device.raw())?;
         let handle = Handle::Primary(Owned::new(raw, device.raw()));

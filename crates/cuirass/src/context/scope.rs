@@ -69,6 +69,7 @@ impl Entered {
 
 /// Runs `operation`, which creates something, with `target` current. If the caller's context cannot be restored,
 /// what was created is undone.
+#[inline]
 pub(crate) fn create<T>(
     target: CUcontext,
     operation: impl FnOnce() -> Outcome<T>,
@@ -76,13 +77,26 @@ pub(crate) fn create<T>(
 ) -> Outcome<T> {
     let Some(entered) = enter(target)? else { return operation() };
     let result = operation();
-    match (result, entered.restore()) {
-        (result, Ok(())) => result,
-        (Ok(made), Err(restoring)) => {
+    match entered.restore() {
+        Ok(()) => result,
+        Err(restoring) => not_kept(target, &entered, result, restoring, undo),
+    }
+}
+
+#[cold]
+fn not_kept<T>(
+    target: CUcontext,
+    entered: &Entered,
+    result: Outcome<T>,
+    restoring: Failure,
+    undo: impl FnOnce(T) -> Outcome<()>,
+) -> Outcome<T> {
+    match result {
+        Ok(made) => {
             let failure = entered.not_restored(restoring);
             Err(undone(target, failure, || undo(made)))
         }
-        (Err(failure), Err(restoring)) => Err(entered.after_failure(failure, restoring)),
+        Err(failure) => Err(entered.after_failure(failure, restoring)),
     }
 }
 

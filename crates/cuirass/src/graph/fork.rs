@@ -8,7 +8,7 @@ use crate::stream::{Stream, StreamOptions};
 use crate::{Outcome, Result};
 use cuirass_call::owner::{Opaque, Owned};
 use cuirass_call::{event as event_call, stream as stream_call};
-use cuirass_fault::{Failure, Misuse};
+use cuirass_fault::{Failure, Misuse, room};
 use std::sync::Arc;
 
 impl GraphBuilder {
@@ -40,7 +40,7 @@ impl GraphBuilder {
     fn branch(&self, recording: &Arc<Recording>, event: &Event, count: usize) -> Outcome<Vec<GraphBuilder>> {
         // Nobody else sees this event, so that the capture need not keep it.
         event_call::record(event.as_raw(), self.stream().as_raw())?;
-        let mut streams = Vec::new();
+        let mut streams = room::empty(count, "for the branches")?;
         for _ in 0..count {
             let stream = Stream::create(self.context(), &StreamOptions::default())?;
             // Kept first: even where the call returns an error the stream may have joined the capture.

@@ -9,6 +9,7 @@ use crate::context::{Context, scope};
 use crate::device::Device;
 use crate::graph::recording;
 use crate::memory::buffer::Buffer;
+use crate::memory::few::{Few, few};
 use crate::memory::location::Location;
 use crate::memory::pool::{MemoryPool, PooledMemory, pool_resource};
 use crate::stream::Stream;
@@ -19,7 +20,6 @@ use cuirass_call::sys::cuda::{
 };
 use cuirass_call::{load, status};
 use cuirass_fault::{Failure, Misuse};
-use smallvec::SmallVec;
 
 /// Managed memory of a pool: allocated and freed in the order of a stream. Clones are the same resource.
 #[derive(Clone)]
@@ -317,22 +317,22 @@ fn refuse_in_capture(stream: &Stream, what: &str) -> Outcome<()> {
 
 /// The ranges of a batch, as the driver takes them.
 struct Ranges {
-    addresses: SmallVec<[u64; 4]>,
-    sizes: SmallVec<[usize; 4]>,
-    locations: SmallVec<[CUmemLocation; 4]>,
+    addresses: Few<u64>,
+    sizes: Few<usize>,
+    locations: Few<CUmemLocation>,
 }
 
 impl Ranges {
-    fn of<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> Ranges {
-        let (addresses, sizes) = buffers.map(|buffer| (buffer.as_raw(), buffer.len())).unzip();
-        Ranges { addresses, sizes, locations: SmallVec::new() }
+    fn of<'a>(buffers: impl Iterator<Item = &'a Buffer> + Clone) -> Outcome<Ranges> {
+        let (addresses, sizes) = (few(buffers.clone().map(Buffer::as_raw))?, few(buffers.map(Buffer::len))?);
+        Ok(Ranges { addresses, sizes, locations: Few::new() })
     }
 
-    fn to(buffers: &[(&Buffer, Location)]) -> Ranges {
+    fn to(buffers: &[(&Buffer, Location)]) -> Outcome<Ranges> {
         let alike = buffers.windows(2).all(|pair| matches!(pair, [(_, one), (_, other)] if one == other));
         let entries = if alike { 1 } else { buffers.len() };
-        let locations = buffers.iter().take(entries).map(|(_, location)| location.raw()).collect();
-        Ranges { locations, ..Ranges::of(buffers.iter().map(|(buffer, _)| *buffer)) }
+        let locations = few(buffers.iter().take(entries).map(|(_, location)| location.raw()))?;
+        Ok(Ranges { locations, ..Ranges::of(buffers.iter().map(|(buffer, _)| *buffer))? })
     }
 }
 
@@ -358,7 +358,7 @@ pub fn prefetch_batch(buffers: &[(&Buffer, Location)], stream: &Stream) -> Resul
 /// No buffer is released before the stream has passed this.
 pub unsafe fn prefetch_batch_unordered(buffers: &[(&Buffer, Location)], stream: &Stream) -> Result<()> {
     refuse_in_capture(stream, "a prefetch")?;
-    let mut ranges = Ranges::to(buffers);
+    let mut ranges = Ranges::to(buffers)?;
     // SAFETY: [stream-ordered-copy] one address and one size a buffer, and one place for all of them or for each.
     Ok(unsafe {
         call::prefetch_batch_async(&mut ranges.addresses, &mut ranges.sizes, &mut ranges.locations, stream.as_raw())
@@ -387,7 +387,7 @@ pub fn discard_batch(buffers: &[&Buffer], stream: &Stream) -> Result<()> {
 /// No buffer is released before the stream has passed this, and nothing unordered with it touches one.
 pub unsafe fn discard_batch_unordered(buffers: &[&Buffer], stream: &Stream) -> Result<()> {
     refuse_in_capture(stream, "a discard")?;
-    let mut ranges = Ranges::of(buffers.iter().copied());
+    let mut ranges = Ranges::of(buffers.iter().copied())?;
     // SAFETY: [stream-ordered-copy] one address and one size a buffer.
     Ok(unsafe { call::discard_batch_async(&mut ranges.addresses, &mut ranges.sizes, stream.as_raw()) }?)
 }
@@ -412,7 +412,7 @@ pub fn discard_prefetch_batch(buffers: &[(&Buffer, Location)], stream: &Stream) 
 /// No buffer is released before the stream has passed this, and nothing unordered with it touches one.
 pub unsafe fn discard_prefetch_batch_unordered(buffers: &[(&Buffer, Location)], stream: &Stream) -> Result<()> {
     refuse_in_capture(stream, "a discard")?;
-    let mut ranges = Ranges::to(buffers);
+    let mut ranges = Ranges::to(buffers)?;
     // SAFETY: [stream-ordered-copy] one address and one size a buffer, and one place for all of them or for each.
     Ok(unsafe {
         call::discard_and_prefetch_batch_async(

@@ -2,6 +2,7 @@
 
 mod buffer;
 mod copy;
+mod few;
 mod graph;
 mod held;
 mod ipc;

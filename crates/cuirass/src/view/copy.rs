@@ -269,9 +269,8 @@ impl StridedCopy {
         let staging = match staging {
             Some(staging) => staging,
             None => {
-                own.try_reserve_exact(self.staging()).map_err(|_none| {
-                    Failure::misuse(Misuse::State, format!("the host has no {} bytes for staging", self.staging()))
-                })?;
+                own.try_reserve_exact(self.staging())
+                    .map_err(|_none| Failure::no_memory(format_args!("for {} bytes of staging", self.staging())))?;
                 own.as_mut_ptr() as usize as u64
             }
         };

@@ -68,6 +68,7 @@ impl StridedLayout {
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a negative extent, as many strides as there are no axes, an
     /// item size of zero, and what does not fit in 64 bits.
     pub fn new(shape: &[i64], strides: Option<&[i64]>, itemsize: usize) -> Result<StridedLayout> {
+        check_axes(strides.unwrap_or(shape).len())?;
         Ok(StridedLayout::of(shape, strides.map(Dims::from_slice), itemsize)?)
     }
 
@@ -77,6 +78,7 @@ impl StridedLayout {
     /// As [`new`](Self::new), and for a stride that is no multiple of the item size.
     pub fn from_byte_strides(shape: &[i64], strides: Option<&[i64]>, itemsize: usize) -> Result<StridedLayout> {
         let size = checked_itemsize(itemsize)?;
+        check_axes(strides.unwrap_or(shape).len())?;
         let mut given = strides.map(Dims::from_slice);
         for stride in given.iter_mut().flatten() {
             if *stride % size != 0 {
@@ -273,6 +275,7 @@ impl StridedLayout {
             StrideOrder::C => dense_strides(shape, (0..ndim).rev())?,
             StrideOrder::F => dense_strides(shape, 0..ndim)?,
             StrideOrder::Axes(axes) => {
+                check_axes(ndim)?;
                 return StridedLayout::dense_along(shape, itemsize, &permutation(axes, ndim, "stride order")?);
             }
             StrideOrder::Keep => return Err(wrong("there is no layout whose stride order could be kept")),
@@ -347,9 +350,7 @@ fn checked_itemsize(itemsize: usize) -> Outcome<i64> {
 
 /// The product of the extents, which are checked.
 pub(super) fn volume_of(shape: &[i64]) -> Outcome<i64> {
-    if shape.len() > MAX_DIMS {
-        return Err(wrong(format!("{} dimensions are too many: a layout has at most {MAX_DIMS}", shape.len())));
-    }
+    check_axes(shape.len())?;
     if let Some(extent) = shape.iter().find(|extent| **extent < 0) {
         return Err(wrong(format!("an extent must not be negative, got {extent}")));
     }
@@ -360,10 +361,19 @@ pub(super) fn volume_of(shape: &[i64]) -> Outcome<i64> {
     volume.ok_or_else(|| too_large("the number of elements"))
 }
 
+/// Before anything has as many numbers.
+fn check_axes(count: usize) -> Outcome<()> {
+    if count <= MAX_DIMS {
+        return Ok(());
+    }
+    Err(wrong(format!("{count} dimensions are too many: a layout has at most {MAX_DIMS}")))
+}
+
 /// Strides without gaps; zeros for an empty shape.
 fn dense_strides(shape: &[i64], from_fastest: impl Iterator<Item = usize>) -> Outcome<Dims> {
+    let volume = volume_of(shape)?;
     let mut strides = Dims::from_elem(0, shape.len());
-    if volume_of(shape)? > 0 {
+    if volume > 0 {
         let mut next = 1;
         for axis in from_fastest {
             strides[axis] = next;

@@ -97,7 +97,8 @@ fn without_calls() -> Vec<Operation> {
         operation!("ObjectCode::bytes", some, |code| Ok(code.0.bytes().len())).makes_no_call(),
         operation!("ObjectCode::companion_ptx", some, |code| Ok(code.0.companion_ptx().is_some())).makes_no_call(),
         operation!("ObjectCode::symbols", some, |code| Ok(code.0.symbols().len())).makes_no_call(),
-        operation!("ObjectCode::with_companion_ptx", some, |code| Ok(code.0.with_companion_ptx(None))).makes_no_call(),
+        operation!("ObjectCode::with_companion_ptx", some, |code| Ok(code.0.clone().with_companion_ptx(None)))
+            .makes_no_call(),
         operation!("Kernel::known_parameters", kernel, |kernel| Ok(kernel.known_parameters().map(<[_]>::len)))
             .makes_no_call(),
         operation!("Kernel::as_raw", kernel, |kernel| Ok(kernel.as_raw())).makes_no_call(),

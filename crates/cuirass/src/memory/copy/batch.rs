@@ -3,16 +3,13 @@
 use super::Buffer;
 use crate::context::scope;
 use crate::graph::recording;
+use crate::memory::few::{FOR_A_BATCH, Few, few};
 use crate::memory::location::Location;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::memory::buffer as call;
 use cuirass_call::sys::cuda::{CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder};
-use cuirass_fault::{Failure, Misuse};
-use smallvec::SmallVec;
-
-/// What a batch of a few copies needs no allocation for.
-type Few<T> = SmallVec<[T; 4]>;
+use cuirass_fault::{Failure, Misuse, room};
 
 /// When a copy reads its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -109,7 +106,7 @@ fn refuse_in_capture(stream: &Stream) -> Outcome<()> {
 fn check_apart(copies: &[BatchedCopy<'_>]) -> Outcome<()> {
     let range = |buffer: &Buffer, bytes: usize| (buffer.as_raw(), buffer.as_raw().saturating_add(bytes as u64));
     let writes = copies.iter().enumerate().filter(|(_, copy)| !copy.from.is_empty());
-    let mut written: Vec<_> = writes.map(|(at, copy)| (range(copy.to, copy.from.len()), at)).collect();
+    let mut written = room::list(writes.map(|(at, copy)| (range(copy.to, copy.from.len()), at)), FOR_A_BATCH)?;
     written.sort_unstable();
     let two_writers = written.windows(2).find_map(|pair| match pair {
         [((_, end), one), ((start, _), other)] if start < end => Some((*one, *other)),
@@ -169,12 +166,12 @@ pub unsafe fn copy_batch_unordered(copies: &[BatchedCopy<'_>], stream: &Stream) 
 /// # Safety
 /// As [`copy_batch_unordered`]; the sizes were checked.
 unsafe fn submit(copies: &[BatchedCopy<'_>], stream: &Stream) -> Outcome<()> {
-    let mut to: Few<_> = copies.iter().map(|copy| copy.to.as_raw()).collect();
-    let mut from: Few<_> = copies.iter().map(|copy| copy.from.as_raw()).collect();
-    let mut sizes: Few<_> = copies.iter().map(|copy| copy.from.len()).collect();
+    let mut to: Few<_> = few(copies.iter().map(|copy| copy.to.as_raw()))?;
+    let mut from: Few<_> = few(copies.iter().map(|copy| copy.from.as_raw()))?;
+    let mut sizes: Few<_> = few(copies.iter().map(|copy| copy.from.len()))?;
     let alike = copies.windows(2).all(|pair| matches!(pair, [one, other] if one.options == other.options));
     let entries = if alike { 1 } else { copies.len() };
-    let mut attributes: Few<_> = copies.iter().take(entries).map(|copy| copy.options.raw()).collect();
+    let mut attributes: Few<_> = few(copies.iter().take(entries).map(|copy| copy.options.raw()))?;
     // SAFETY: [stream-ordered-copy] the caller's promise; one address and size a copy, and one set of attributes for all
     // or for each.
     let copy = || unsafe { call::memcpy_batch_async(&mut to, &mut from, &mut sizes, &mut attributes, stream.as_raw()) };
