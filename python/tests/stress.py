@@ -100,10 +100,6 @@ class UserCode:
         self.told, self.random = told, random.Random(seed)
         self.lock = threading.RLock()
         self.inside = threading.local()
-        # Threads of the driver, which work on the device waits for: what a report runs there makes no call, and takes
-        # no lock that somebody who waits for the device may hold. They are known by their numbers: what is local to
-        # such a thread in Python ends with each callback.
-        self.drivers = set()
 
     def show(self, message, category, filename, lineno, file=None, line=None):
         self.told.report(str(message))
@@ -121,7 +117,7 @@ class UserCode:
             self.told.odd(f"unraisable: {unraisable.exc_value!r}")
 
     def run(self):
-        if getattr(self.inside, "on", False) or threading.get_ident() in self.drivers:
+        if getattr(self.inside, "on", False):
             return
         self.inside.on = True
         try:
@@ -452,7 +448,6 @@ class Stress:
 
     def callback(self, raises):
         def called():
-            self.user.drivers.add(threading.get_ident())
             if raises:
                 self.told.add("callbacks raised")
                 raise CallbackError("a callback's own")

@@ -143,3 +143,132 @@ buffer = cuirass.Buffer.from_handle(0x12340000, 64, mr=device.memory_resource, s
     assert result.returncode == 0
     assert result.stderr.startswith("CUDAWarning: cuMemFreeAsync(0x12340000")
     assert result.stderr.count("\n") == 1
+
+
+# The main thread, and another one, wait for the device with a lock that the warning wants; the exception comes from a
+# callback that they wait for.
+WAITS_WITH_A_LOCK = """
+import sys, threading, time, warnings
+import cuirass
+
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+shown, ran = [], []
+
+def callback():
+    # The other one waits for the device by then.
+    time.sleep(0.2)
+    ran.append(threading.get_ident())
+    raise LookupError("mine")
+
+builder = device.create_graph_builder().begin_building()
+builder.callback(callback)
+graph = builder.end_building().complete()
+lock = {lock}
+
+def show(message, category, filename, lineno, *rest):
+    with lock:
+        shown.append((str(message), category.__name__, filename, lineno, threading.get_ident()))
+
+warnings.simplefilter("always")
+warnings.showwarning = show
+
+def wait():
+    device.set_current()
+    with lock:
+        graph.launch(stream)
+        {wait}
+
+{start}
+assert len(ran) == 1 and ran[0] != threading.get_ident()
+(report,) = shown
+text, category, filename, line, thread = report
+assert text.startswith("the host callback <function callback at 0x") and "raised LookupError: mine" in text, text
+assert text.endswith("(while running a host callback of a graph)"), text
+# It has no place in the program that the main thread happens to be at.
+assert (category, filename, line, thread) == ("CUDAWarning", "<cuirass>", 0, threading.get_ident()), report
+"""
+
+
+@pytest.mark.parametrize("wait", ["device.sync()", "stream.sync()", "stream.record().sync()"])
+@pytest.mark.parametrize(
+    ("lock", "start"),
+    [
+        ("threading.RLock()", "wait()"),
+        ("threading.Lock()", "thread = threading.Thread(target=wait); thread.start(); thread.join()"),
+    ],
+    ids=["main thread", "other thread"],
+)
+def test_what_a_callback_raises_waits_for_no_lock_of_a_thread_that_waits(lock, start, wait):
+    result = child(WAITS_WITH_A_LOCK.format(lock=lock, start=start, wait=wait), timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+RAISES = """
+import sys, threading, warnings
+import cuirass
+
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+count = 0
+
+def callback():
+    global count
+    count += 1
+    raise LookupError(f"number {count}")
+
+builder = device.create_graph_builder().begin_building()
+builder.callback(callback)
+graph = builder.end_building().complete()
+shown = []
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, *rest: shown.append(str(message))
+"""
+
+
+def test_no_exception_of_a_callback_is_lost():
+    """More of them than the interpreter has room for, from one wait to the next."""
+    result = child(
+        RAISES
+        + """
+for _ in range(100):
+    graph.launch(stream)
+stream.sync()
+assert [f"raised LookupError: number {at} " in text for at, text in enumerate(shown, 1)] == [True] * 100, shown
+"""
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_exception_of_a_callback_is_reported_by_drain_and_at_exit():
+    result = child(
+        RAISES
+        + """
+import os
+
+def other():
+    device.set_current()
+    for _ in range(3):
+        graph.launch(stream)
+    stream.sync()
+    # The main thread runs no instruction meanwhile: its report can wait, and need not.
+    cuirass.drain()
+    told.extend(shown)
+    os.close(wakes)
+
+told = []
+waits, wakes = os.pipe()
+thread = threading.Thread(target=other)
+thread.start()
+os.read(waits, 1)
+assert [f"number {at} " in text for at, text in enumerate(told, 1)] == [True] * 3, told
+warnings.showwarning = lambda message, *rest: print(message)
+# Comes when the exit hook waits for callbacks.
+import atexit
+atexit.register(lambda: (graph.launch(stream), stream.sync()))
+"""
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "number 4 " in result.stdout and result.stdout.count("\n") == 1

@@ -2,12 +2,16 @@
 #![allow(unsafe_code)]
 
 use cuirass::Report;
-use cuirass_fault::{Absence, Cause};
+use cuirass_fault::lock::Mutex;
+use cuirass_fault::{Absence, Cause, Failure};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyModule};
-use std::ffi::CString;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::{CString, c_int, c_void};
 use std::io::Write as _;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -59,10 +63,12 @@ pub fn _at_exit(py: Python<'_>) {
         return;
     }
     py.detach(cuirass::report_left_at_exit);
+    report_those();
     CLOSED.store(true, Ordering::Release);
     cuirass::leave_what_waits();
     crate::graph::callback::tell_skipped_at_exit();
     crate::graph::callback::wait_for_running(py);
+    report_those();
     crate::program::wait_for_compiling(py);
 }
 
@@ -81,6 +87,52 @@ pub fn wait_for_none(py: Python<'_>, under_way: &'static AtomicUsize, longest: D
             std::thread::sleep(Duration::from_millis(1));
         }
     });
+}
+
+/// Failures of a thread of the driver, with what was being done.
+static LATER: Mutex<VecDeque<(Failure, &'static str)>> = Mutex::new(VecDeque::new());
+/// Whether the interpreter has been asked to have them reported.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether reports are made for another thread: the line of Python that is running has nothing to do with them.
+    static FOR_ANOTHER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Reports a failure on the main thread, between two instructions: for a thread of the driver, which others wait for, so
+/// that it must not run what may wait for them.
+pub fn report_later(failure: Failure, doing: &'static str) {
+    LATER.lock().push_back((failure, doing));
+    if !python_is_usable() {
+        // The exit hook may have looked already: this runs no Python any more.
+        report_those();
+    } else if !ASKED.swap(true, Ordering::AcqRel) {
+        // SAFETY: [interpreter] any thread may ask; the function is the program's own.
+        let has_room = unsafe { ffi::Py_AddPendingCall(Some(pending), std::ptr::null_mut()) } == 0;
+        // Where the interpreter has no room for it the next failure asks again, or `drain()` and the exit hook report.
+        ASKED.store(has_room, Ordering::Release);
+    }
+}
+
+/// What the interpreter calls, attached, on the main thread.
+extern "C" fn pending(_nothing: *mut c_void) -> c_int {
+    // Before they are taken, so that one that comes now asks again.
+    ASKED.store(false, Ordering::Release);
+    if catch_unwind(report_those).is_err() {
+        to_stderr("a report of what a callback has raised panicked");
+    }
+    0
+}
+
+/// Makes the reports that threads of the driver have left.
+pub fn report_those() {
+    let before = FOR_ANOTHER.replace(true);
+    loop {
+        let next = LATER.lock().pop_front();
+        let Some((failure, doing)) = next else { break };
+        failure.report(doing);
+    }
+    FOR_ANOTHER.set(before);
 }
 
 /// Installs the reporter and the exit hook.
@@ -157,6 +209,9 @@ fn warn_explicit(py: Python<'_>, text: &str) -> PyResult<()> {
 /// The line of Python that is running; where none is, a name that says so.
 fn place(py: Python<'_>) -> (CString, i32) {
     let nowhere = || (CString::from(c"<cuirass>"), 0);
+    if FOR_ANOTHER.get() {
+        return nowhere();
+    }
     // SAFETY: [interpreter] attached; the frame is borrowed, the code object is a new reference.
     let (code, line) = unsafe {
         let frame = ffi::PyEval_GetFrame();
@@ -176,6 +231,6 @@ fn place(py: Python<'_>) -> (CString, i32) {
 /// Lets a test make a report.
 #[pyfunction]
 pub fn _report(py: Python<'_>, text: &str, doing: &str) {
-    let failure = cuirass_fault::Failure::misuse(cuirass_fault::Misuse::State, text);
+    let failure = Failure::misuse(cuirass_fault::Misuse::State, text);
     py.detach(|| failure.report(doing));
 }

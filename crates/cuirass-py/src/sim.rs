@@ -74,9 +74,10 @@ pub fn _compiler_version(py: Python<'_>) -> PyResult<(i32, i32)> {
     run(py, cuirass::compiler_version)
 }
 
-/// Tries the releases that wait for a capture to end, and returns how many still do.
+/// Tries the releases that wait for a capture to end, and returns how many still do. Reports what callbacks have raised.
 #[pyfunction]
 pub fn drain(py: Python<'_>) -> usize {
+    crate::report::report_those();
     py.detach(cuirass::drain)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::run;
 use crate::graph::keep::Kept;
-use crate::report::python_is_usable;
+use crate::report::{python_is_usable, report_later};
 use cuirass::graph::GraphBuilder;
 use cuirass_fault::{Failure, Misuse};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -72,10 +72,10 @@ fn call(function: &Kept) {
         let kind = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
         Some(format!("the host callback {name} raised {kind}: {}", error.value(py)))
     });
-    drop(running);
     if let Some(Some(text)) = raised {
-        Failure::misuse(Misuse::State, text).report("running a host callback of a graph");
+        report_later(Failure::misuse(Misuse::State, text), "running a host callback of a graph");
     }
+    drop(running);
 }
 
 /// The exit hook's part: has the process tell, when it ends, how many callbacks came too late.
