@@ -133,7 +133,8 @@ def copy_2d(
     Raises
     ------
     ValueError
-        If rows lie outside of a buffer, or overlap one another.
+        If rows lie outside of a buffer or overlap one another, or a byte would be both read and written. Rows of the
+        source may lie between those of the target.
     CUDAError
         What the driver answers.
     """
@@ -182,7 +183,8 @@ def copy_3d(
     Raises
     ------
     ValueError
-        If rows or slices lie outside of a buffer, or overlap one another.
+        If rows or slices lie outside of a buffer or overlap one another, or a byte would be both read and written. Rows
+        of the source may lie between those of the target.
     CUDAError
         What the driver answers.
     """

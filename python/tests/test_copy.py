@@ -268,6 +268,39 @@ class TestRows:
             copy_2d(target, b"abc", width=1, height=1, stream=stream)
         assert not read(target).any()
 
+    def test_sides_that_meet(self, make, read, stream):
+        """A byte that is both read and written; rows of one between those of the other are none."""
+        values = noise(400)
+        both = make(values)
+        part = cuirass.Buffer.from_handle(int(both.handle) + 8, 392, owner=both)
+        flat, rows = {"width": 8, "height": 10}, {"src_pitch": 20, "dst_pitch": 20}
+        cases = [
+            (both, both, {**flat, **rows}),
+            (both, both, {**flat, **rows, "dst_offset": 7}),
+            (both, both, {**flat, **rows, "dst_offset": 7 + 9 * 20}),
+            (both, part, {**flat, **rows, "dst_offset": 15}),
+            (both, part, {**flat, **rows, "src_offset": 20, "dst_offset": 1}),
+            (both, both, {**flat, "dst_pitch": 20, "src_offset": 160}),
+            (both, both, {"width": 1, "height": 1}),
+        ]
+        for target, source, arguments in cases:
+            with pytest.raises(ValueError, match="the source and the target overlap"):
+                copy_2d(target, source, **arguments, stream=stream)
+        slices = {"width": 4, "height": 3, "depth": 2, "dst_pitch": 20, "src_pitch": 20, "dst_rows": 5, "src_rows": 5}
+        with pytest.raises(ValueError, match="the source and the target overlap"):
+            copy_3d(both, both, **slices, dst_offset=103, stream=stream)
+        np.testing.assert_array_equal(read(both), values)
+        expected = values.copy().reshape(20, 20)
+        copy_2d(both, both, **flat, **rows, dst_offset=8, stream=stream)
+        expected[:10, 8:16] = expected[:10, :8]
+        copy_2d(both, part, **flat, **rows, dst_offset=200, stream=stream)
+        expected[10:20, :8] = expected[:10, 8:16]
+        copy_3d(both, both, **slices, dst_offset=16, stream=stream)
+        expected[[0, 1, 2, 5, 6, 7], 16:20] = expected[[0, 1, 2, 5, 6, 7], :4]
+        np.testing.assert_array_equal(read(both), expected.ravel())
+        # No byte is in an empty copy.
+        copy_2d(both, both, width=0, height=10, stream=stream)
+
     def test_in_a_graph(self, device, make, read, stream):
         values = noise(60)
         source, target = make(values), make(np.zeros(100, np.uint8))

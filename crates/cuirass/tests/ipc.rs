@@ -138,6 +138,46 @@ fn an_import_is_made_once_and_unmapped_once() {
     assert_eq!(bytes_of(&again, &shared.stream), [1; 64]);
 }
 
+/// The driver's data alone does not say how much memory it is of: who imports it says that.
+#[test]
+fn a_size_that_is_not_there_is_refused() {
+    let alone = testkit::alone();
+    let shared = Shared::new();
+    let (exported, descriptor) = shared.export(1000, 3);
+    let data = cuirass_call::memory::ipc::pool_export_pointer(exported.as_raw()).unwrap().reserved;
+    let import = |bytes: usize| {
+        let described = IpcBufferDescriptor::from_raw(data, bytes);
+        Buffer::from_ipc_descriptor(&shared.mapped, &described, &shared.stream)
+    };
+    let recording = Recording::start();
+    let refused = |bytes: usize, first: bool| {
+        let error = import(bytes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Value, "{error}");
+        let text = format!("the descriptor says that the memory has {bytes} bytes, and it has ");
+        assert!(error.to_string().starts_with(&text), "{error}");
+        let calls: Vec<_> = recording.take().iter().map(|record| record.call).collect();
+        assert_eq!(calls.contains(&"cuMemPoolImportPointer"), first, "{calls:?}");
+        assert_eq!(calls.contains(&"cuMemFreeAsync"), first, "what was mapped for it is unmapped: {calls:?}");
+    };
+    // How much more than what was asked for a real driver tells is its own business.
+    let wrong = if testkit::is_simulator() { vec![1001, 1 << 40, usize::MAX] } else { vec![1 << 40, usize::MAX] };
+    for &bytes in &wrong {
+        refused(bytes, true);
+    }
+    let right = import(1000).unwrap();
+    let less = import(10).unwrap();
+    recording.take();
+    for &bytes in &wrong {
+        refused(bytes, false);
+    }
+    assert_eq!(bytes_of(&right, &shared.stream), [3; 1000]);
+    assert_eq!(bytes_of(&less, &shared.stream), [3; 10]);
+    drop((right, less));
+    let whole = shared.import(&descriptor, &shared.stream);
+    assert_eq!(bytes_of(&whole, &shared.stream), [3; 1000]);
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
 /// The driver exports a pointer only of a pool that it has exported.
 #[test]
 fn the_first_descriptor_exports_the_pool() {

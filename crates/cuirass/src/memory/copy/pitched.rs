@@ -107,6 +107,64 @@ impl Side {
     }
 }
 
+/// The rows of one side: where the first begins, and how far rows and slices are apart. Both sides have as many.
+#[derive(Clone, Copy)]
+struct Rows {
+    start: i128,
+    pitch: i128,
+    slice: i128,
+}
+
+impl Rows {
+    fn of(side: &Side) -> Rows {
+        let pitch = side.lies.pitch as i128;
+        Rows { start: i128::from(side.start()), pitch, slice: pitch * side.lies.rows as i128 }
+    }
+
+    fn end(self, extent: CopyExtent) -> i128 {
+        self.start
+            + self.slice * (extent.depth as i128 - 1)
+            + self.pitch * (extent.height as i128 - 1)
+            + extent.width as i128
+    }
+
+    /// The beginnings, in the order of the addresses.
+    fn starts(self, extent: CopyExtent) -> impl Iterator<Item = i128> {
+        let slices = (0..extent.depth as i128).map(move |slice| self.start + slice * self.slice);
+        slices.flat_map(move |start| (0..extent.height as i128).map(move |row| start + row * self.pitch))
+    }
+}
+
+/// Whether a byte is in a row of both sides. Rows of one may lie between those of the other.
+fn meet(one: Rows, other: Rows, extent: CopyExtent) -> bool {
+    if extent.is_empty() || one.end(extent) <= other.start || other.end(extent) <= one.start {
+        return false;
+    }
+    let width = extent.width as i128;
+    if (one.pitch, one.slice) == (other.pitch, other.slice) {
+        // Two rows as many slices and rows apart as makes up for the distance, or nearly: what is beside that is farther.
+        let near = |distance: i128, step: i128, count: usize| {
+            let most = count as i128 - 1;
+            let nearest = if step == 0 { 0 } else { distance.div_euclid(step) };
+            [nearest, nearest + 1].map(|steps| distance - steps.clamp(-most, most) * step)
+        };
+        let rests = near(one.start - other.start, one.slice, extent.depth);
+        return rests.iter().flat_map(|rest| near(*rest, one.pitch, extent.height)).any(|rest| rest.abs() < width);
+    }
+    let (mut left, mut right) = (one.starts(extent).peekable(), other.starts(extent).peekable());
+    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+        if (one - other).abs() < width {
+            return true;
+        }
+        if one < other {
+            left.next()
+        } else {
+            right.next()
+        };
+    }
+    false
+}
+
 /// # Safety
 /// As [`Buffer::copy_pitched_from_unordered`], of both sides, which were checked.
 unsafe fn submit(to: &Side, from: &Side, extent: CopyExtent, stream: &Stream) -> Outcome<()> {
@@ -157,7 +215,8 @@ impl Buffer {
     /// stream must be the one that orders the release of both.
     ///
     /// # Errors
-    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for rows that lie outside of a buffer or overlap one another,
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for rows that lie outside of a buffer or overlap one another, and
+    /// for a byte that is both read and written: rows of the one may lie between those of the other.
     /// [`ErrorKind::State`](crate::ErrorKind::State) for another stream; what the driver answers.
     pub fn copy_pitched_from(
         &self,
@@ -190,6 +249,10 @@ impl Buffer {
     ) -> Result<()> {
         let to = Side::of_buffer(self, to, extent, "the target")?;
         let from = Side::of_buffer(source, from, extent, "the source")?;
+        if meet(Rows::of(&to), Rows::of(&from), extent) {
+            let text = "the source and the target overlap: what would be copied is not specified";
+            return Err(Failure::misuse(Misuse::Value, text).raise());
+        }
         // SAFETY: [stream-ordered-copy] the caller's promise; both sides were checked.
         let copied = unsafe { submit(&to, &from, extent, stream) };
         // Whatever the answer: the node may be there even where the call returns an error.
@@ -240,5 +303,41 @@ impl Buffer {
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for; `T` is plain.
         let copied = unsafe { submit(&to, &from, extent, stream) };
         passed(copied, stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Held against the bytes themselves, for every small copy.
+    #[test]
+    fn rows_meet_where_their_bytes_do() {
+        let bytes = |rows: Rows, extent: CopyExtent| -> HashSet<i128> {
+            let width = extent.width as i128;
+            rows.starts(extent).flat_map(|start| start..start + width).collect()
+        };
+        let (mut met, mut apart) = (0, 0);
+        for (width, height, depth) in [(1, 1, 1), (3, 1, 1), (2, 3, 1), (3, 2, 2), (1, 2, 3), (2, 1, 3), (0, 2, 2)] {
+            let extent = CopyExtent { width, height, depth };
+            let sides: Vec<(i128, i128)> = (0..4)
+                .flat_map(|gap| (0..3).map(move |rows| (gap, rows)))
+                .map(|(gap, rows)| (width as i128 + gap, (width as i128 + gap) * (height as i128 + rows)))
+                .collect();
+            for &(pitch, slice) in &sides {
+                for &(other_pitch, other_slice) in &sides {
+                    for start in 0..40 {
+                        let one = Rows { start: 100, pitch, slice };
+                        let other = Rows { start: 90 + start, pitch: other_pitch, slice: other_slice };
+                        let shared = bytes(one, extent).intersection(&bytes(other, extent)).count() > 0;
+                        assert_eq!(meet(one, other, extent), shared, "{extent:?} {pitch} {slice} {start}");
+                        assert_eq!(meet(other, one, extent), shared);
+                        *if shared { &mut met } else { &mut apart } += 1;
+                    }
+                }
+            }
+        }
+        assert!(met > 1000 && apart > 1000, "{met} {apart}");
     }
 }

@@ -31,6 +31,8 @@ struct Mapping {
     number: u64,
     /// What it was imported through; a share may be of another that is the same pool.
     _pool: MemoryPool,
+    /// How many there are from its address on, where the driver tells.
+    bytes: Option<u64>,
     shares: usize,
     /// The streams of the shares that were given up.
     streams: Vec<Stream>,
@@ -68,8 +70,10 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
     let data = descriptor.data();
     let mut imports = IMPORTS.lock();
     if let Some(address) = imports.addresses.get(&data.reserved).copied()
-        && imports.share(address)
+        && let Some(mapping) = imports.mappings.get_mut(&address)
     {
+        check_size(descriptor, mapping.bytes)?;
+        mapping.shares += 1;
         return Ok(address);
     }
     let undo = |address: u64| match imports.mappings.contains_key(&address) {
@@ -82,29 +86,32 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
     };
     let mapped = || {
         let address = call::pool_import_pointer(pool.as_raw(), &data)?;
-        match is_where_the_pool_is(address, pool) {
-            Ok(()) => Ok(address),
+        match is_as_described(address, pool, descriptor) {
+            Ok(bytes) => Ok((address, bytes)),
             Err(failure) => Err(super::undone(failure, undo(address))),
         }
     };
-    let address = scope::create(pool.context().raw(), mapped, undo)?;
+    let (address, bytes) = scope::create(pool.context().raw(), mapped, |(address, _)| undo(address))?;
     imports.addresses.insert(data.reserved, address);
     // A driver that gives an address again has made no second mapping.
     if !imports.share(address) {
         imports.numbers += 1;
-        let mapping = Mapping { number: imports.numbers, _pool: pool.clone(), shares: 1, streams: Vec::new() };
+        let mapping = Mapping { number: imports.numbers, _pool: pool.clone(), bytes, shares: 1, streams: Vec::new() };
         imports.mappings.insert(address, mapping);
     }
     Ok(address)
 }
 
 /// A file descriptor does not say what it is of: who takes it for another kind of memory, or for another device's, would
-/// be led to touch what is not there.
-fn is_where_the_pool_is(address: u64, pool: &MemoryPool) -> Outcome<()> {
-    let found = pointer::read(address)?;
+/// be led to touch what is not there; and so would who believes a size that is too large. Returns how many bytes there
+/// are, where the driver tells.
+fn is_as_described(address: u64, pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Outcome<Option<u64>> {
+    let (found, around) = pointer::read_with_range(address)?;
     let wanted = pool.device_inner();
     if !found.is_device_accessible || found.device == wanted.map(|device| device.ordinal()) {
-        return Ok(());
+        let bytes = around.map(|around| around.bytes - (address - around.start));
+        check_size(descriptor, bytes)?;
+        return Ok(bytes);
     }
     let place = |device: Option<i32>| match device {
         Some(ordinal) => format!("device {ordinal}"),
@@ -116,6 +123,16 @@ fn is_where_the_pool_is(address: u64, pool: &MemoryPool) -> Outcome<()> {
         place(wanted.map(|device| device.ordinal()))
     );
     Err(Failure::misuse(Misuse::Value, text))
+}
+
+fn check_size(descriptor: &IpcBufferDescriptor, bytes: Option<u64>) -> Outcome<()> {
+    match bytes {
+        Some(bytes) if bytes < descriptor.size() as u64 => Err(Failure::misuse(
+            Misuse::Value,
+            format!("the descriptor says that the memory has {} bytes, and it has {bytes}", descriptor.size()),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Gives up a share. With the last one the memory is unmapped, in the order of its stream, behind what is on the streams

@@ -296,8 +296,8 @@ impl Buffer {
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) for a pool that is not another process's;
-    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for memory of another pool, or of another place than the pool was
-    /// imported as one of; what the driver answers.
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for memory of another pool, of another place than the pool was
+    /// imported as one of, or of fewer bytes than the descriptor says, where the driver tells; what the driver answers.
     pub fn from_ipc_descriptor(pool: &MemoryPool, descriptor: &IpcBufferDescriptor, stream: &Stream) -> Result<Buffer> {
         let sharing = pool.shared()?;
         if !sharing.mapped {
