@@ -83,7 +83,7 @@ def objects() -> list[dict[str, Any]]:
 
 
 def state() -> dict[str, Any]:
-    """Return the simulator's configuration, devices and contexts."""
+    """Return the simulator's configuration, devices and contexts, and what the order checker remembers."""
     facts: dict[str, Any] = json.loads(_cuirass._sim_text("state"))
     return facts
 
@@ -140,9 +140,12 @@ class check_order:
     Copies, fills and the accesses of kernels are seen, byte by byte; atomic and volatile accesses of kernels do not
     count against each other. The host's own accesses of page-locked and managed memory, through plain pointers, are
     seen on pages on which there is nothing but what the work uses: the pages are protected meanwhile, and a system
-    call that is given such memory answers ``EFAULT``. Those of registered memory are not seen. All threads of the host
-    count as one. Order that is made through memory or by another process, and memory that is mapped at two addresses,
-    are not understood.
+    call that is given such memory answers ``EFAULT``. They are not seen in the moments in which the work itself runs on
+    the page, nor are those of registered memory. All threads of the host count as one. What another process does is not
+    seen: to wait for its event counts as waiting for all that this process had by then recorded in events that it
+    shares. Order that is made through memory, and memory that is mapped at two addresses, are not understood. What is
+    remembered is bounded (``state()["order"]`` counts it): of the work of many streams and graph launches that the host
+    has not waited for, the oldest counts as being before all that comes.
 
     Raises
     ------

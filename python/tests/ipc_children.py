@@ -223,6 +223,17 @@ def wait_for(conn, buffer, theirs):
     return facts, set(seen), refused
 
 
+def relay(conn, theirs, own):
+    """Has its stream wait for one event and record the other, each time that it is told to."""
+    _, stream = fresh()
+    conn.send("ready")
+    while conn.recv() is not None:
+        stream.wait(theirs)
+        stream.record(own)
+        conn.send("relayed")
+    stream.sync()
+
+
 def nothing_left(conn, count):
     """Receives a buffer and lets it go, many times; tells how files and memory have grown."""
     _, stream = fresh()

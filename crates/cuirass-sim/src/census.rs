@@ -1,5 +1,6 @@
 //! The census: how many objects of every kind are alive.
 
+use crate::order;
 use crate::state;
 use crate::stream::StreamKind;
 
@@ -99,8 +100,9 @@ pub fn state() -> String {
     let config = &state.config;
     let seed = config.seed.map_or("null".to_owned(), |seed| seed.to_string());
     format!(
-        "{{\"driver\":{},\"seed\":{seed},\"devices\":[{}],\"contexts\":[{}]}}",
+        "{{\"driver\":{},\"seed\":{seed},\"order\":{},\"devices\":[{}],\"contexts\":[{}]}}",
         config.driver,
+        order::records(),
         devices.join(","),
         contexts.join(",")
     )

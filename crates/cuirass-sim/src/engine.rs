@@ -244,6 +244,11 @@ impl Engine {
         self.find(key).is_some()
     }
 
+    /// Whether a queue is there and takes more work.
+    pub fn is_open(&self, key: QueueKey) -> bool {
+        self.find(key).is_some_and(|queue| !queue.closing)
+    }
+
     /// Whether nothing is pending in a queue.
     pub fn is_idle(&self, key: QueueKey) -> bool {
         self.find(key).is_none_or(|queue| queue.done == queue.pushed)

@@ -5,6 +5,7 @@ use crate::engine::{self, Dep};
 use crate::graph::NodeSet;
 use crate::handle::Handle;
 use crate::memory::ipc::Shared;
+use crate::order;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::stream::At;
@@ -85,6 +86,9 @@ impl State {
         if let Some(signal) = signal {
             // Reached by this process only once the others can see it.
             dep = self.push(at.queue, &[], Work::Task(Arc::new(signal)))?;
+            if order::on() {
+                order::shown(dep);
+            }
         }
         self.events.get_mut(handle, INVALID_HANDLE)?.standing = Standing::Recorded(dep);
         Ok(())

@@ -123,9 +123,12 @@ impl State {
     pub fn end_stream(&mut self, handle: Handle, later: Status) {
         self.leave_capture(handle);
         let Some(stream) = self.streams.end(handle, later) else { return };
-        if !order::on() || !order::departs(stream.context, stream.queue) {
-            self.queue_ended(stream.context, stream.queue);
+        if !order::on() {
+            return self.queue_ended(stream.context, stream.queue);
         }
+        order::departs(stream.context, stream.queue).into_iter().for_each(|(context, queue)| {
+            self.queue_ended(context, queue);
+        });
     }
 
     /// The queue of a stream that is gone may go, too, once its work is done.

@@ -1,6 +1,6 @@
 //! What the checker knows: how far each queue and the host have come, the memory, and what is guarded from the host.
 
-use super::clock::{Clock, Epoch};
+use super::clock::{Clock, Epoch, Line};
 use super::pieces::{Host, Lines, Piece, Pieces};
 use super::{Operation, finding, guard};
 use crate::engine::{Dep, Engine, QueueKey};
@@ -14,9 +14,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// How many places of a line are remembered apart from each other.
-const PLACES: usize = 4096;
+const PLACES: usize = 1024;
 /// With fewer lines nobody looks which of them are over; of more ranges of a kernel none is guarded.
 const FEW: usize = 64;
+/// Lines of queues that are gone and whose work the host does not know to be done, that are told apart. What older ones
+/// did counts as being before all that comes: a clock has an entry for each.
+const ENDED: usize = 64;
+/// With fewer uses of memory nobody looks which of them are before all that comes.
+const MANY: usize = 1024;
 
 /// What is known of one queue.
 pub(super) struct Lane {
@@ -60,6 +65,11 @@ pub(super) struct Checker {
     /// Queues of streams that are gone whose work the host does not know to be done.
     pub(super) departed: Vec<(Handle, QueueKey)>,
     sweep_at: usize,
+    prune_at: usize,
+    /// What comes before the places of queues that are not remembered any more.
+    gone: Clock,
+    /// What other processes may wait for: all that comes before the recordings of events that are shared with them.
+    shown: Clock,
     /// What the host must not touch yet, by the number of its guard.
     guards: HashMap<u64, Guarded>,
     pub(super) users: usize,
@@ -76,6 +86,33 @@ impl Checker {
         if let (Some(epoch), Some(lane)) = (self.epoch(dep), self.lanes.get(&dep.queue)) {
             clock.join(lane.at(dep.count));
             clock.raise(epoch);
+        } else if !self.lanes.contains_key(&dep.queue) {
+            clock.join(&self.gone);
+        }
+    }
+
+    /// Whether a clock has all that [`Checker::add`] would add to it of a place.
+    fn has(&self, clock: &Clock, dep: Dep) -> bool {
+        match self.epoch(dep) {
+            Some(epoch) => clock.has(epoch),
+            None => self.lanes.contains_key(&dep.queue) || clock.covers(&self.gone),
+        }
+    }
+
+    /// Other processes may wait for a place from now on.
+    pub(super) fn show(&mut self, dep: Dep) {
+        let mut shown = std::mem::take(&mut self.shown);
+        self.add(&mut shown, dep);
+        self.shown = shown;
+    }
+
+    /// A place that another process reaches. What it waits for there is not known: it may be all that was shown.
+    pub(super) fn gate(&mut self, state: &State, dep: Dep) {
+        self.lane(state, dep.queue, dep.count);
+        let mut before = self.shown.clone();
+        before.join(&self.host);
+        if let Some(lane) = self.lanes.get_mut(&dep.queue) {
+            lane.places = VecDeque::from([(0, Arc::new(before))]);
         }
     }
 
@@ -83,6 +120,7 @@ impl Checker {
         if self.lanes.contains_key(&key) {
             return;
         }
+        self.sweep(&state.engine);
         let line = self.next_line;
         self.next_line += 1;
         self.lines.0.insert(line);
@@ -103,8 +141,7 @@ impl Checker {
             new = Some(clock);
         }
         for dep in after.iter().filter(|dep| dep.queue != key) {
-            let Some(epoch) = self.epoch(*dep) else { continue };
-            if !new.as_ref().unwrap_or(last).has(epoch) {
+            if !self.has(new.as_ref().unwrap_or(last), *dep) {
                 let mut clock = new.take().unwrap_or_else(|| (**last).clone());
                 self.add(&mut clock, *dep);
                 new = Some(clock);
@@ -132,8 +169,7 @@ impl Checker {
 
     /// The host has learnt that places are reached.
     pub(super) fn learn(&mut self, deps: &[Dep]) -> bool {
-        let news: Vec<Dep> =
-            deps.iter().copied().filter(|dep| self.epoch(*dep).is_some_and(|epoch| !self.host.has(epoch))).collect();
+        let news: Vec<Dep> = deps.iter().copied().filter(|dep| !self.has(&self.host, *dep)).collect();
         let mut host = std::mem::take(&mut self.host);
         news.iter().for_each(|dep| self.add(&mut host, *dep));
         self.host = host;
@@ -214,22 +250,64 @@ impl Checker {
         }
     }
 
-    /// Stops telling lines apart whose queue is gone and whose work the host knows to be done.
+    /// Stops telling lines apart whose queue is gone and whose work the host knows to be done, and the oldest of others
+    /// whose queue is gone.
     pub(super) fn sweep(&mut self, engine: &Engine) {
         if self.lanes.len() < self.sweep_at.max(FEW) {
             return;
         }
-        let (host, lines) = (&self.host, &mut self.lines);
-        self.lanes.retain(|key, lane| {
-            let stays = engine.is_there(*key) || host.of(lane.line) < lane.given;
-            if !stays {
-                lines.0.remove(&lane.line);
+        let over = |(key, lane): (&QueueKey, &Lane)| (!engine.is_open(*key)).then_some((lane.line, *key));
+        let mut ended: Vec<(Line, QueueKey)> = self.lanes.iter().filter_map(over).collect();
+        ended.sort_unstable_by_key(|(line, _)| std::cmp::Reverse(*line));
+        let (mut gone, mut told_apart) = (std::mem::take(&mut self.gone), 0);
+        for (line, key) in ended {
+            let Some(lane) = self.lanes.get(&key) else { continue };
+            if self.host.of(line) < lane.given {
+                told_apart += 1;
+                if told_apart <= ENDED {
+                    continue;
+                }
+                gone.join(lane.at(lane.given));
             }
-            stays
-        });
+            self.lines.0.remove(&line);
+            self.lanes.remove(&key);
+        }
+        for clock in [&mut gone, &mut self.host, &mut self.shown] {
+            clock.retain(|line| self.lines.0.contains(&line));
+        }
+        self.gone = gone;
         self.sweep_at = 2 * self.lanes.len();
-        self.host.retain(|line| self.lines.0.contains(&line));
-        self.pieces.forget(&self.lines);
+        self.pieces.forget(|operation| self.lines.0.contains(&operation.epoch.line));
+        self.unguard(|checker, guarded| !checker.lines.0.contains(&guarded.operation.epoch.line));
+    }
+
+    /// Forgets uses that the host knows to be over, now that nothing is pending: all that comes is after them.
+    pub(super) fn prune(&mut self) {
+        if self.pieces.uses() >= self.prune_at.max(MANY) {
+            self.pieces.forget(|operation| !self.host.has(operation.epoch));
+            self.prune_at = 2 * self.pieces.uses();
+        }
+    }
+
+    /// The streams that have been gone for the longest while their work is not known to be done; their queues may go.
+    pub(super) fn overdue(&mut self) -> Vec<(Handle, QueueKey)> {
+        let surplus = self.departed.len().saturating_sub(ENDED);
+        if surplus < ENDED { Vec::new() } else { self.departed.drain(..surplus).collect() }
+    }
+
+    /// How much is remembered, by what it is.
+    pub(super) fn records(&self) -> [(&'static str, usize); 7] {
+        let clock_of = |lane: &Lane| lane.places.iter().map(|(_, clock)| clock.len()).sum::<usize>();
+        let (pieces, uses, ranges, findings) = self.pieces.records();
+        [
+            ("lines", self.lanes.len()),
+            ("clocks", self.lanes.values().map(clock_of).sum()),
+            ("pieces", pieces),
+            ("uses", uses),
+            ("ranges", ranges),
+            ("guards", self.guards.len()),
+            ("findings", findings),
+        ]
     }
 
     pub(super) fn enter(&mut self, allocation: &Allocation) {

@@ -55,6 +55,21 @@ impl Clock {
         self.0.extend(b);
     }
 
+    /// Whether it has all that another clock has.
+    pub fn covers(&self, other: &Clock) -> bool {
+        other.0.iter().all(|(line, count)| self.of(*line) >= *count)
+    }
+
+    /// How many lines have begun.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing has happened.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Forgets the lines that are not wanted any more.
     pub fn retain(&mut self, wanted: impl Fn(Line) -> bool) {
         self.0.retain(|(line, _)| wanted(*line));
@@ -76,6 +91,7 @@ mod tests {
         a.raise(Epoch { line: 2, count: 4 });
         a.raise(Epoch { line: 2, count: 3 });
         assert_eq!(a.of(2), 4);
+        assert!(a.covers(&b) && !b.covers(&a) && a.covers(&Clock::default()));
         a.retain(|line| line < 2);
         assert_eq!(a, Clock(vec![(0, 1), (1, 5)]));
     }

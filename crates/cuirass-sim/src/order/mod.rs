@@ -6,7 +6,10 @@
 //! apart is a finding, whether or not the two happened to run one after the other this time.
 //!
 //! Where it cannot know it is silent. All threads of the host count as one: what one of them waited for, any of them may
-//! know. A host function makes all known that came before it in its stream.
+//! know. A host function makes all known that came before it in its stream. What another process waits for before it
+//! records an event is not seen: whoever waits for that event counts as having waited for all that this process had by
+//! then recorded in events that are shared. What is remembered is bounded: of much work that no host has waited for, the
+//! oldest counts as being before all that comes.
 
 mod checker;
 pub mod clock;
@@ -153,19 +156,44 @@ fn tidy(state: &mut State) {
     for (context, queue) in gone.into_iter().flatten() {
         state.queue_ended(context, queue);
     }
-    with(|checker| checker.sweep(&state.engine));
+    let idle = state.engine.pending() == 0;
+    with(|checker| {
+        checker.sweep(&state.engine);
+        if idle {
+            checker.prune();
+        }
+    });
 }
 
-/// A stream ends. Whether its queue stays for now, so that others can still be ordered behind its work.
-pub fn departs(context: Handle, queue: QueueKey) -> bool {
+/// A stream ends. Which queues may go now; its own stays at first, so that others can still be ordered behind its work.
+pub fn departs(context: Handle, queue: QueueKey) -> Vec<(Handle, QueueKey)> {
     with(|checker| {
-        let stays = checker.lanes.get(&queue).is_some_and(|lane| checker.host.of(lane.line) < lane.given);
-        if stays {
-            checker.departed.push((context, queue));
+        if checker.lanes.get(&queue).is_none_or(|lane| checker.host.of(lane.line) >= lane.given) {
+            return vec![(context, queue)];
         }
-        stays
+        checker.departed.push((context, queue));
+        checker.overdue()
     })
-    .unwrap_or(false)
+    .unwrap_or_else(|| vec![(context, queue)])
+}
+
+/// An event that other processes may wait for is recorded: reached at this place.
+pub fn shown(dep: Dep) {
+    with(|checker| checker.show(dep));
+}
+
+/// An event of another process is to be waited for, by this place.
+pub fn gate(state: &State, dep: Dep) {
+    with(|checker| checker.gate(state, dep));
+}
+
+/// How much the checker remembers, as a JSON object; "null" while it is off.
+pub fn records() -> String {
+    let rows = |checker: &mut Checker| {
+        let rows: Vec<String> = checker.records().iter().map(|(name, count)| format!("\"{name}\":{count}")).collect();
+        format!("{{{}}}", rows.join(","))
+    };
+    with(rows).unwrap_or_else(|| "null".to_owned())
 }
 
 /// A context has ended: its queues that stayed may go. The caller ends them.

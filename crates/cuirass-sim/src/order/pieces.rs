@@ -11,8 +11,14 @@ use std::sync::Arc;
 
 /// Pieces whose place has been taken by others and that are remembered all the same.
 const REMEMBERED: usize = 4096;
+/// The newest of them, whose uses are remembered, too.
+const RECENT: usize = 256;
 /// Operations remembered for a piece.
 const TOUCHES: usize = 256;
+/// Ranges remembered for a piece, of all of them together.
+const RANGES: usize = 1 << 17;
+/// Findings of one rule about one piece; there are no more of them.
+const FINDINGS: usize = 64;
 
 /// An allocation, from one coming about to its release.
 pub struct Piece {
@@ -129,7 +135,7 @@ pub struct Pieces {
     /// The newest piece of each allocation number.
     by_number: HashMap<u64, u64>,
     /// What has been reported: each pair of places once for a piece.
-    said: HashSet<(finding::Rule, u64, String)>,
+    said: HashMap<(finding::Rule, u64), HashSet<String>>,
 }
 
 impl Pieces {
@@ -140,6 +146,10 @@ impl Pieces {
                 self.there.remove(&old.start);
                 self.past.push_back(key);
             }
+            let known = self.past.len().checked_sub(RECENT + 1).and_then(|at| self.past.get(at));
+            if let Some(piece) = known.and_then(|key| self.all.get_mut(key)) {
+                piece.touches = Vec::new();
+            }
         }
         while self.past.len() > REMEMBERED {
             let oldest = self.past.pop_front();
@@ -147,6 +157,9 @@ impl Pieces {
                 && self.by_number.get(&piece.number) == Some(&key)
             {
                 self.by_number.remove(&piece.number);
+            }
+            if let Some(key) = oldest {
+                self.said.retain(|(_, of), _| *of != key);
             }
         }
         self.next += 1;
@@ -215,7 +228,8 @@ impl Pieces {
 
     /// Reports, unless the like has been.
     pub fn say(&mut self, rule: finding::Rule, key: u64, places: String, call: &'static str, text: String) {
-        if self.said.insert((rule, key, places)) {
+        let said = self.said.entry((rule, key)).or_default();
+        if said.len() < FINDINGS && said.insert(places) {
             finding::report(rule, call, text);
         }
     }
@@ -298,17 +312,34 @@ impl Pieces {
         piece.touches.retain(|earlier| {
             !(lines.after(&access.operation, earlier.operation.epoch) && access.sets.covers(&earlier.sets))
         });
-        if piece.touches.len() >= TOUCHES {
-            piece.touches.remove(0);
-        }
         piece.touches.push(access);
+        let mut ranges: usize = piece.touches.iter().map(|touch| touch.sets.len()).sum();
+        let mut surplus = piece.touches.len().saturating_sub(TOUCHES);
+        ranges -= piece.touches.iter().take(surplus).map(|touch| touch.sets.len()).sum::<usize>();
+        while ranges > RANGES && surplus + 1 < piece.touches.len() {
+            ranges -= piece.touches[surplus].sets.len();
+            surplus += 1;
+        }
+        piece.touches.drain(..surplus);
     }
 
-    /// Forgets what lines that are not told apart any more have touched: everything to come is after it.
-    pub fn forget(&mut self, lines: &Lines) {
+    /// Forgets the uses by operations that are not wanted any more: everything to come is after them.
+    pub fn forget(&mut self, wanted: impl Fn(&Operation) -> bool) {
         for piece in self.all.values_mut() {
-            piece.touches.retain(|touch| lines.0.contains(&touch.operation.epoch.line));
+            piece.touches.retain(|touch| wanted(&touch.operation));
         }
+    }
+
+    /// How many uses are remembered.
+    pub fn uses(&self) -> usize {
+        self.all.values().map(|piece| piece.touches.len()).sum()
+    }
+
+    /// How many pieces, uses of them, ranges of these, and findings are remembered.
+    pub fn records(&self) -> (usize, usize, usize, usize) {
+        let touches = self.all.values().flat_map(|piece| &piece.touches);
+        let ranges = touches.map(|touch| touch.sets.len()).sum();
+        (self.all.len(), self.uses(), ranges, self.said.values().map(HashSet::len).sum())
     }
 }
 

@@ -49,6 +49,11 @@ impl Sets {
         })
     }
 
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+
     /// The first and the last byte touched in any way, as a range.
     pub fn hull(&self) -> (u64, u64) {
         let start = self.0.iter().filter_map(|ranges| ranges.first()).map(|range| range.0).min();

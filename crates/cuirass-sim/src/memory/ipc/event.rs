@@ -12,6 +12,7 @@ use crate::event::{Event, Standing};
 use crate::handle::Handle;
 use crate::host::{Purpose, SharedMemory, SharedWords};
 use crate::memory::arena::Ranges;
+use crate::order;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_CONTEXT, INVALID_HANDLE, MAP_FAILED, OUT_OF_MEMORY};
 use crate::task::{Failure, Job, NodeKind, Task};
@@ -306,6 +307,9 @@ impl State {
         let (context, cell) = (event.context, shared.cell.clone());
         let device = self.contexts.peek(context).map_or(0, |context| context.device);
         let dep = self.gate(context, device);
+        if order::on() {
+            order::gate(self, dep);
+        }
         let gate = if cell.has_happened(last.number) {
             self.pass(dep.queue);
             None
