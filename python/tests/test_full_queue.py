@@ -33,6 +33,9 @@ builder.callback(gate.wait)
 graph = builder.end_building().complete()
 builder.close()
 
+captured = device.create_graph_builder().begin_building()
+launch(captured, LaunchConfig(grid=1, block=1), kernel)
+
 event, timed = device.create_event(), other.record(options=EventOptions(timing_enabled=True))
 own = cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions())
 context = device.create_context()
@@ -62,6 +65,9 @@ operations = {
     "looking at memory": lambda: repr(cuirass.Buffer.from_handle(dropped["buffer"].handle, 64).is_device_accessible),
     **{f"dropping {name}": lambda name=name: dropped.pop(name) and None for name in dropped if name != "buffer"},
     "the streams": lambda: (stream.priority, stream.is_nonblocking, stream.device, stream.context),
+    "launching into a capture": lambda: launch(captured, LaunchConfig(grid=1, block=1), kernel),
+    "launching another kernel into it": lambda: launch(
+        captured, LaunchConfig(grid=1, block=1), ObjectCode.from_ptx(PTX).get_kernel("nothing")),
     "collecting": gc.collect,
 }
 
@@ -96,6 +102,7 @@ print("opening the gate", flush=True)
 gate.set()
 for thread in [filling, *threads]:
     thread.join()
+captured.close()
 stream.sync()
 assert launched == 1500 and not failed, failed
 print("done")

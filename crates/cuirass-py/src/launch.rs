@@ -3,7 +3,7 @@
 
 use crate::argument::{Parameter, Value, Word, value_of};
 use crate::config::LaunchConfig;
-use crate::error::run;
+use crate::error::{ask, run};
 use crate::graph::keep;
 use crate::kernel::Kernel;
 use crate::memory::Buffer;
@@ -82,7 +82,9 @@ fn common<'a, 'py: 'a>(
     let (stream, config, arguments): (&cuirass::Stream, _, _) = (&stream, &config, Arguments(&arguments));
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
-    Some(run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) }))
+    let launch = move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) };
+    let at_once = is_captured && cuirass::graph::launch_returns_at_once(stream, config, kernel);
+    Some(if at_once { ask(py, launch) } else { run(py, launch) })
 }
 
 /// Any launch.

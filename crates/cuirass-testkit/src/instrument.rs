@@ -146,6 +146,7 @@ impl Interceptor for Instrument {
             let mut state = self.state();
             let (ending, wrong) = state.ledger.before(call, &arguments);
             state.wrong.extend(wrong);
+            let is_held = is_held && !state.ledger.returns_at_once(call, &arguments);
             state.held.extend(is_held.then_some(call.name));
             let planned = if state.open { state.planned(call) } else { None };
             (planned, ending, crate::calls::facts(call.name).ends.is_some(), state.ledger.current())

@@ -9,7 +9,7 @@
 //! every spent one of the same value.
 
 use crate::calls::{CallFacts, facts};
-use cuirass_call::sys::cuda::CUlaunchConfig;
+use cuirass_call::sys::cuda::{CUlaunchConfig, CUstreamCaptureMode};
 use cuirass_call::table::CallInfo;
 use cuirass_fault::Library;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +56,10 @@ pub struct Ledger {
     entries: BTreeMap<Handle, Entry>,
     /// Graphs that belong to a conditional node: ending their capture gives nobody anything.
     bodies: BTreeSet<u64>,
+    /// Streams whose last capture was begun in relaxed mode.
+    relaxed: BTreeSet<u64>,
+    /// What `cuKernelGetFunction` gave.
+    functions: BTreeSet<u64>,
     stack: Vec<u64>,
 }
 
@@ -141,6 +145,7 @@ impl Ledger {
         {
             self.started(("capture", *stream), answered == 0, Vec::new());
         }
+        self.note_what_returns_at_once(call, arguments);
         let started = started_by(facts(call.name), call, arguments);
         if let Some(handle) = started.filter(|(kind, value)| *kind != "graph" || !self.bodies.contains(value)) {
             let parents = handles_in(call, arguments, 1);
@@ -153,6 +158,35 @@ impl Ledger {
             self.stack.pop();
             self.stack.extend(arguments.first().filter(|context| **context != 0));
         }
+    }
+
+    fn note_what_returns_at_once(&mut self, call: &CallInfo, arguments: &[u64]) {
+        let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 as u64;
+        match (call.name, arguments) {
+            ("cuStreamBeginCapture_v2", [stream, mode]) | ("cuStreamBeginCaptureToGraph", [stream, .., mode]) => {
+                if *mode & 0xffff_ffff == relaxed {
+                    self.relaxed.insert(*stream);
+                } else {
+                    self.relaxed.remove(stream);
+                }
+            }
+            ("cuKernelGetFunction", [function, ..]) => {
+                self.functions.insert(read(*function));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a call returns at once because of what it is given: the launch of a function into a relaxed capture, which
+    /// puts nothing on a queue, was measured not to wait for whatever waits.
+    pub fn returns_at_once(&self, call: &CallInfo, arguments: &[u64]) -> bool {
+        let [config, function, ..] = arguments else { return false };
+        if call.name != "cuLaunchKernelEx" || !self.functions.contains(function) {
+            return false;
+        }
+        let stream = launched_on(*config);
+        let capture = self.entries.get(&("capture", stream));
+        capture.is_some_and(|capture| capture.life == Life::Alive) && self.relaxed.contains(&stream)
     }
 
     fn started(&mut self, handle: Handle, known: bool, parents: Vec<Handle>) {
@@ -351,7 +385,7 @@ fn read(pointer: u64) -> u64 {
     if pointer.is_null() {
         return 0;
     }
-    // SAFETY: [entry-signature] the first argument of a call that starts a handle, or of the compiler's that ends one,
+    // SAFETY: [entry-signature] the first argument of a call that gives a handle, or of the compiler's that ends one,
     // points to it.
     unsafe { pointer.read() }
 }

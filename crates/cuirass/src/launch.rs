@@ -73,6 +73,18 @@ impl LaunchConfig {
         }
     }
 
+    /// Whether it needs no attributes.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.cluster.is_none() && !self.cooperative && !self.programmatic_stream_serialization
+    }
+
+    /// Whether a launch is made by the kernel's function.
+    #[inline]
+    pub(crate) fn is_by_function(&self) -> bool {
+        self.is_plain() && self.shared_bytes <= ALWAYS_ALLOWED_SHARED_BYTES
+    }
+
     /// The grid in blocks, as the driver wants it. With a cluster size, `grid` counts clusters.
     fn blocks(&self) -> Outcome<[u32; 3]> {
         let Some(cluster) = self.cluster else { return Ok(self.grid) };
@@ -196,12 +208,8 @@ unsafe fn launch_inner(
         address.write(argument.address.cast_mut());
     }
     let addresses = if addresses.is_empty() { std::ptr::null_mut() } else { addresses.as_mut_ptr().cast() };
-    let is_plain = config.cluster.is_none() && !config.cooperative && !config.programmatic_stream_serialization;
-    let function = if is_plain && config.shared_bytes <= ALWAYS_ALLOWED_SHARED_BYTES {
-        kernel.function_for(stream)?
-    } else {
-        kernel.as_raw().cast()
-    };
+    let is_plain = config.is_plain();
+    let function = if config.is_by_function() { kernel.function_for(stream)? } else { kernel.as_raw().cast() };
     // SAFETY: [launch-arguments] the caller's promise; the addresses live until the call returns.
     let launched = unsafe {
         if is_plain {

@@ -363,6 +363,15 @@ impl Kernel {
         }
     }
 
+    /// Whether [`function_for`](Kernel::function_for) makes no call, as far as is seen at a glance.
+    #[inline]
+    pub(crate) fn has_function_for(&self, stream: &Stream) -> bool {
+        match (stream.own_context(), self.0.functions[0].get()) {
+            (Some(context), Some(known)) => known.context.is(context),
+            _ => false,
+        }
+    }
+
     /// The function in a context that is not the first one.
     #[inline(never)]
     fn function_in(&self, context: &Context) -> Outcome<CUfunction> {

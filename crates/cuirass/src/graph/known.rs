@@ -4,7 +4,7 @@
 use crate::memory::{Buffer, Held};
 use crate::module::Kernel;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// How many things a stream knows.
 pub(crate) const FEW: usize = 8;
@@ -24,6 +24,8 @@ pub(crate) fn changed() {
 pub(crate) struct Known {
     /// When that was true; 0 for never.
     generation: AtomicU64,
+    /// Whether the capture is a relaxed one.
+    is_relaxed: AtomicBool,
     recent: [AtomicUsize; FEW],
 }
 
@@ -32,6 +34,12 @@ impl Known {
     #[inline]
     pub(crate) fn is_true(&self) -> bool {
         self.generation.load(Ordering::Acquire) == GENERATION.load(Ordering::Acquire)
+    }
+
+    /// Whether that capture is a relaxed one, as far as the stream knows.
+    #[inline]
+    pub(crate) fn is_relaxed(&self) -> bool {
+        self.is_true() && self.is_relaxed.load(Ordering::Acquire) && self.is_true()
     }
 
     #[inline]
@@ -50,8 +58,9 @@ impl Known {
     }
 
     /// What it knows from now on. Called with the register locked.
-    pub(crate) fn learn(&self, recent: [usize; FEW]) {
+    pub(crate) fn learn(&self, recent: [usize; FEW], is_relaxed: bool) {
         self.generation.store(0, Ordering::Release);
+        self.is_relaxed.store(is_relaxed, Ordering::Release);
         for (place, address) in self.recent.iter().zip(recent) {
             place.store(address, Ordering::Release);
         }

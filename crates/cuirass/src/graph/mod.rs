@@ -40,4 +40,4 @@ pub use condition::GraphCondition;
 pub use definition::{GraphDefinition, GraphNode, NodeKind};
 pub use exec::Graph;
 pub use options::{CaptureMode, GraphCompleteOptions, GraphDebugPrintOptions};
-pub use recording::{is_captured, keep, keep_memory};
+pub use recording::{is_captured, keep, keep_memory, launch_returns_at_once};

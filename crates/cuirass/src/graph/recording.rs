@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::graph::definition::GraphDefinition;
 use crate::graph::known::{self, FEW, address};
 use crate::graph::options::CaptureMode;
+use crate::launch::LaunchConfig;
 use crate::memory::{Buffer, Held};
 use crate::module::Kernel;
 use crate::stream::Stream;
@@ -244,7 +245,7 @@ fn attach_new<'a>(stream: &Stream, kernel: Option<&Kernel>, buffers: impl Iterat
     let recent = recording.attachments.add_work(kernel, buffers);
     // The per-thread default stream is another one on each thread.
     if key.1 == 0 {
-        stream.known().learn(recent);
+        stream.known().learn(recent, recording.mode == CaptureMode::Relaxed);
     }
     true
 }
@@ -302,6 +303,13 @@ pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
 #[inline]
 pub fn is_captured(stream: &Stream) -> bool {
     any() && (stream.known().is_true() || find(stream).is_some())
+}
+
+/// Whether a launch on a stream only adds a node to a capture, and so returns at once whatever other threads wait for in
+/// the driver: measured in relaxed mode, of a kernel whose function in the stream's context is known.
+#[inline]
+pub fn launch_returns_at_once(stream: &Stream, config: &LaunchConfig, kernel: &Kernel) -> bool {
+    stream.known().is_relaxed() && config.is_by_function() && kernel.has_function_for(stream)
 }
 
 /// Keeps something alive as long as the graph that a stream is being captured into; false where no graph builder

@@ -3,7 +3,7 @@
 use crate::objects::{Plain, Works, buffer, device, kernel, operation, stream, taken};
 use cuirass::graph::{
     CaptureMode, Graph, GraphBuilder, GraphCompleteOptions, GraphCondition, GraphDebugPrintOptions, GraphDefinition,
-    is_captured, keep, keep_memory,
+    is_captured, keep, keep_memory, launch_returns_at_once,
 };
 use cuirass::memory::{GraphMemoryAttribute, GraphMemoryResource, MemoryResource};
 use cuirass::{Buffer, LaunchConfig, Result, Stream, launch};
@@ -273,6 +273,12 @@ fn captured_work() -> Vec<Operation> {
         operation!("GraphBuilder::embed", || Ok((capture()?, ended()?)), |(capture, (child, _))| {
             capture.builder().embed(child)
         }),
+        operation!("launch_returns_at_once", both, |launched| {
+            launched.with(|builder, (kernel, _)| {
+                Ok(launch_returns_at_once(builder.stream(), &LaunchConfig::linear(1, 8), kernel))
+            })
+        })
+        .makes_no_call(),
         operation!("launch", both, |launched| {
             launched.with(|builder, (kernel, buffer)| {
                 let arguments = [buffer.into(), (&8_i32).into()];

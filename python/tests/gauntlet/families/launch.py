@@ -16,6 +16,16 @@ class Captured:
         self.kernel, self.buffer = kernel(), buffer(stream())
 
 
+class Known(Captured):
+    """The same, of a kernel that was launched before: its launch into a capture returns at once."""
+
+    def __init__(self):
+        super().__init__()
+        order = stream()
+        launch(order, config(), self.kernel, self.buffer, 8)
+        order.sync()
+
+
 def run(stream, memory, kernel, config):
     launch(stream, config, kernel, memory, 8)
 
@@ -26,6 +36,9 @@ OPERATIONS = [
     operation("launch", lambda memory, builder, config, given: launch(builder, config, given.kernel, given.buffer, 8),
               case="captured", follow=run_captured, memory=memory, builder=builder, config=config, given=Captured)
     .allow("keeps answers", reason=PARAMETERS),
+    operation("launch", lambda memory, builder, config, given: launch(builder, config, given.kernel, given.buffer, 8),
+              case="captured, of a kernel that was launched before", follow=run_captured, memory=memory,
+              builder=builder, config=config, given=Known),
     pure("LaunchConfig()", config),
     *getters("LaunchConfig", FIELDS, calls=False, config=config),
     *[
