@@ -84,7 +84,13 @@ fn common<'a, 'py: 'a>(
     // ordered is what the caller of a kernel promises, in Python too.
     let launch = move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) };
     let at_once = is_captured && cuirass::graph::launch_returns_at_once(stream, config, kernel);
-    Some(if at_once { ask(py, launch) } else { run(py, launch) })
+    Some(if at_once { add_node(py, launch) } else { run(py, launch) })
+}
+
+/// A launch that only adds a node to a capture. Not where the others are, whose code it would part.
+#[inline(never)]
+fn add_node(py: Python<'_>, launch: impl FnOnce() -> cuirass::Result<()>) -> PyResult<()> {
+    ask(py, launch)
 }
 
 /// Any launch.

@@ -77,6 +77,13 @@ impl Device {
         self.retained_context(py)
     }
 
+    /// The device, where its methods work in its primary context, which has been retained.
+    #[inline]
+    pub(super) fn in_primary_context(&self) -> Option<cuirass::Device> {
+        let is_so = self.is_retained.load(Ordering::Acquire) && !self.has_chosen.load(Ordering::Acquire);
+        is_so.then_some(self.device)
+    }
+
     /// Its primary context, retained for the first time with the interpreter released.
     #[cold]
     pub(super) fn retained_context(&self, py: Python<'_>) -> PyResult<cuirass::Context> {

@@ -11,6 +11,7 @@ use crate::properties::DeviceProperties;
 use crate::raw::raw;
 use crate::slot::Detached;
 use crate::stream::Stream;
+use cuirass::{EventOptions, StreamOptions};
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -370,19 +371,28 @@ raw!(constructor static NEW = |call| {
 
 raw!(static CREATE_STREAM = |call| {
     let ([], device) = (call.plain()?, call.receiver::<Device>()?);
-    let made = device.get().create_stream(call.py, None, None);
+    let made = match device.get().in_primary_context() {
+        Some(device) => run(call.py, || device.create_stream(&StreamOptions::default())).map(Stream::of),
+        None => device.get().create_stream(call.py, None, None),
+    };
     Some(made.and_then(|stream| Ok(Bound::new(call.py, stream)?.into_ptr())))
 });
 
 raw!(static CREATE_EVENT = |call| {
     let ([], device) = (call.plain()?, call.receiver::<Device>()?);
-    let made = device.get().create_event(call.py, None);
+    let made = match device.get().in_primary_context() {
+        Some(device) => run(call.py, || device.create_event(&EventOptions::default())).map(Event::of),
+        None => device.get().create_event(call.py, None),
+    };
     Some(made.and_then(|event| Ok(Bound::new(call.py, event)?.into_ptr())))
 });
 
 raw!(static CREATE_GRAPH_BUILDER = |call| {
     let ([], device) = (call.plain()?, call.receiver::<Device>()?);
-    let made = device.get().create_graph_builder(call.py);
+    let made = match device.get().in_primary_context() {
+        Some(device) => run(call.py, || device.create_graph_builder()).map(GraphBuilder::of),
+        None => device.get().create_graph_builder(call.py),
+    };
     Some(made.and_then(|builder| Ok(Bound::new(call.py, builder)?.into_ptr())))
 });
 
