@@ -5,17 +5,21 @@ Needs a driver, and two devices for the rows about those. Nothing but the standa
 it imports what it has itself exported.
 
 A row has what it is `about`, the `call` in words, the `status` (`CUDA_ERROR_` left out), and a `value` where that says
-something: whether two handles or addresses are the same, or what access a device has (0 none, 3 reading and writing).
+something: whether two handles or addresses are the same, what access a device has (0 none, 1 reading, 3 reading and
+writing), for virtual memory that of a device, the host, a node of it and the current node; for properties a location's
+type and number and how it can be shared.
 """
 
 import ctypes
 import json
 import os
+import subprocess
+import sys
 import threading
 
 cuda = ctypes.CDLL("libcuda.so.1")
 Handle, Address, Size = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
-DEVICE, HOST = 1, 3  # CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST_NUMA
+DEVICE, SYSTEM, HOST, CURRENT = 1, 2, 3, 4  # CU_MEM_LOCATION_TYPE_DEVICE, _HOST, _HOST_NUMA, _HOST_NUMA_CURRENT
 FILE = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 PINNED, MANAGED = 1, 2  # CU_MEM_ALLOCATION_TYPE_*
 NONE, READ, READ_WRITE = 0, 1, 3  # CU_MEM_ACCESS_FLAGS_PROT_*
@@ -297,6 +301,203 @@ def two_devices(first):
         ok("cuMemPoolDestroy", each)
 
 
+KERNEL = b""".version 7.0
+.target sm_50
+.address_size 64
+.visible .entry increment(.param .u64 address) {
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<3>;
+    ld.param.u64 %rd1, [address];
+    cvta.to.global.u64 %rd2, %rd1;
+    ld.global.u32 %r1, [%rd2];
+    add.s32 %r2, %r1, 1;
+    st.global.u32 [%rd2], %r2;
+    ret;
+}
+\0"""
+
+
+def launch(address, stream):
+    """Runs a kernel that changes a word; what waiting for it answers."""
+    kernel = made(Handle, "cuModuleGetFunction", made(Handle, "cuModuleLoadData", KERNEL), b"increment")
+    value = Address(address)
+    ok("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, stream, (Handle * 1)(ctypes.addressof(value)), None)
+    return call("cuStreamSynchronize", stream)
+
+
+def pools_of_the_host(about, pool):
+    stream = new_stream()
+    memory, other = (made(Address, "cuMemAllocFromPoolAsync", Size(4096), pool, stream) for _ in range(2))
+    near = made(Address, "cuMemAlloc_v2", Size(4096))
+    ok("cuStreamSynchronize", stream)
+    pageable = ctypes.create_string_buffer(4096)
+    here = Handle(ctypes.addressof(pageable))
+    size = Size(4096)
+
+    def access(kind):
+        flags, location = ctypes.c_int(-1), Location(kind, 0)
+        ok("cuMemPoolGetAccess", ctypes.byref(flags), pool, ctypes.byref(location))
+        return {"value": flags.value}
+
+    def set_access(kind, flags):
+        wanted = Access(Location(kind, 0), flags)
+        return call("cuMemPoolSetAccess", pool, ctypes.byref(wanted), Size(1))
+
+    def works(when):
+        for what, name, *arguments in (
+            ("fill", "cuMemsetD8Async", memory, ctypes.c_ubyte(1), Size(16), stream),
+            ("copy it to a device", "cuMemcpyAsync", near, memory, size, stream),
+            ("copy to it from a device", "cuMemcpyAsync", memory, near, size, stream),
+            ("copy it within the pool", "cuMemcpyAsync", other, memory, size, stream),
+            ("copy to it from pageable memory", "cuMemcpyAsync", memory, here, size, stream),
+            ("copy it to pageable memory", "cuMemcpyAsync", here, memory, size, stream),
+            ("copy it as the host's", "cuMemcpyHtoDAsync_v2", near, memory, size, stream),
+            ("copy to it as the host's", "cuMemcpyDtoHAsync_v2", memory, near, size, stream),
+            ("copy to it as a device's, from a device", "cuMemcpyDtoDAsync_v2", memory, near, size, stream),
+            ("copy to it as a device's, from the host", "cuMemcpyHtoD_v2", memory, here, size),
+        ):
+            row(about, f"{what}, {when}", call(name, *arguments))
+            ok("cuStreamSynchronize", stream)
+
+    row(about, "access of a device", "SUCCESS", **access(DEVICE))
+    row(about, "access of the host", "SUCCESS", **access(SYSTEM))
+    works("without access")
+    row(about, "give access", set_access(DEVICE, READ_WRITE), **access(DEVICE))
+    works("with access")
+    row(about, "run a kernel, with access", launch(memory.value, stream))
+    row(about, "give it to the host", set_access(SYSTEM, READ_WRITE))
+    row(about, "take it from the host", set_access(SYSTEM, NONE), **access(SYSTEM))
+    row(about, "take access back", set_access(DEVICE, NONE), **access(DEVICE))
+    for each in (memory, other):
+        ok("cuMemFreeAsync", each, stream)
+    ok("cuStreamSynchronize", stream)
+    ok("cuMemFree_v2", near)
+
+
+def default_pool(kind):
+    location = Location(kind, 0)
+    return made(Handle, "cuMemGetDefaultMemPool", ctypes.byref(location), PINNED)
+
+
+def default_pools_of_the_host():
+    about = "default pools of the host"
+    same = default_pool(SYSTEM).value == default_pool(HOST).value
+    row(about, "that of the host and of a node", "SUCCESS", value="the same" if same else "another")
+    system, node = Location(SYSTEM, 0), Location(HOST, 0)
+    pools = new_pool(0, SYSTEM), new_pool(0, HOST)
+    row(about, "make a pool of a node the host's", call("cuMemSetMemPool", ctypes.byref(system), PINNED, pools[1]))
+    row(about, "make a pool of the host a node's", call("cuMemSetMemPool", ctypes.byref(node), PINNED, pools[0]))
+    for pool in pools:
+        ok("cuMemPoolDestroy", pool)
+    stream = new_stream()
+    for mode, name in enumerate(("global", "thread-local", "relaxed")):
+        wanted, graph = Access(Location(DEVICE, 0), READ_WRITE), Handle()
+        ok("cuStreamBeginCapture_v2", stream, mode)
+        status = call("cuMemPoolSetAccess", default_pool(SYSTEM), ctypes.byref(wanted), Size(1))
+        row(about, f"give access, in a {name} capture", status)
+        row(about, f"end the {name} capture", call("cuStreamEndCapture", stream, ctypes.byref(graph)))
+        if graph:
+            ok("cuGraphDestroy", graph)
+    wanted = Access(Location(DEVICE, 0), NONE)
+    ok("cuMemPoolSetAccess", default_pool(SYSTEM), ctypes.byref(wanted), Size(1))
+    ok("cuStreamDestroy_v2", stream)
+
+
+def kernel_without_access(about):
+    stream = new_stream()
+    if about == "a pool of the host":
+        memory = made(Address, "cuMemAllocFromPoolAsync", Size(4096), new_pool(0, SYSTEM), stream)
+        ok("cuStreamSynchronize", stream)
+    else:
+        memory = physical(SYSTEM, 0)[1]
+        wanted = Access(Location(SYSTEM, 0), READ_WRITE)
+        ok("cuMemSetAccess", memory, Size(GRAIN), ctypes.byref(wanted), Size(1))
+    row(about, "run a kernel, without access", launch(memory.value, stream))
+
+
+GRAIN = 2 << 20
+
+
+def physical(kind, handles):
+    """New physical memory, and the addresses that it is mapped to."""
+    properties = MemoryProperties(kind=PINNED, handles=handles, location=Location(kind, 0))
+    memory = made(Address, "cuMemCreate", Size(GRAIN), ctypes.byref(properties), Address(0))
+    at = made(Address, "cuMemAddressReserve", Size(GRAIN), Size(0), Address(0), Address(0))
+    ok("cuMemMap", at, Size(GRAIN), Size(0), memory, Address(0))
+    return memory, at
+
+
+def physical_memory(about, kind):
+    stream = new_stream()
+    for handles, name in ((0, "not to be shared"), (FILE, "to be shared")):
+        properties = MemoryProperties(kind=PINNED, handles=handles, location=Location(kind, 0))
+        grain, memory = Size(), Address()
+        status = call("cuMemGetAllocationGranularity", ctypes.byref(grain), ctypes.byref(properties), 0)
+        row(about, f"granularity, {name}", status, value=grain.value)
+        for size, which in ((GRAIN // 2, "half of one"), (GRAIN, "one")):
+            status = call("cuMemCreate", ctypes.byref(memory), Size(size), ctypes.byref(properties), Address(0))
+            row(about, f"create {which}, {name}", status)
+        if status == "SUCCESS":
+            ok("cuMemGetAllocationPropertiesFromHandle", ctypes.byref(properties), memory)
+            facts = [properties.location.type, properties.location.id, properties.handles]
+            row(about, f"its properties, {name}", "SUCCESS", value=facts)
+            ok("cuMemRelease", memory)
+    if kind == CURRENT:
+        return
+    _, at = physical(kind, 0)
+    near = made(Address, "cuMemAlloc_v2", Size(4096))
+
+    def access(of):
+        flags, location = Address(99), Location(of, 0)
+        status = call("cuMemGetAccess", ctypes.byref(flags), ctypes.byref(location), at)
+        return status if status != "SUCCESS" else flags.value
+
+    def give(what, to, flags):
+        wanted = Access(Location(to, 0), flags)
+        status = call("cuMemSetAccess", at, Size(GRAIN), ctypes.byref(wanted), Size(1))
+        row(about, what, status, value=[access(of) for of in (DEVICE, SYSTEM, HOST, CURRENT)])
+
+    def works(when):
+        row(about, f"fill, {when}", call("cuMemsetD8Async", at, ctypes.c_ubyte(7), Size(64), stream))
+        if kind == DEVICE or when != "nobody has access":  # The real driver crashes.
+            row(about, f"copy it to a device, {when}", call("cuMemcpyAsync", near, at, Size(4096), stream))
+            row(about, f"copy to it from a device, {when}", call("cuMemcpyAsync", at, near, Size(4096), stream))
+        ok("cuStreamSynchronize", stream)
+
+    works("nobody has access")
+    if kind == DEVICE:
+        give("give the host access", SYSTEM, READ_WRITE)
+        give("take it from the host", SYSTEM, NONE)
+        give("give a node access", HOST, READ_WRITE)
+        give("give the current node access", CURRENT, READ_WRITE)
+        return
+    for to, name in ((SYSTEM, "the host"), (HOST, "a node"), (CURRENT, "the current node")):
+        give(f"give {name} access", to, READ_WRITE)
+        give(f"give {name} access to read", to, READ)
+        give(f"take it from {name}", to, NONE)
+    give("give the host access again", SYSTEM, READ_WRITE)
+    give("give a device access", DEVICE, READ_WRITE)
+    works("the device has access")
+    row(about, "run a kernel, the device has access", launch(at.value, stream))
+    for name, number in (("memory type", 2), ("device", 9), ("flag of managed memory", 8)):
+        value = Address()
+        status = call("cuPointerGetAttribute", ctypes.byref(value), number, at)
+        row(about, f"its {name}", status, value=value.value)
+    for name, number in (("the device's address", 3), ("the host's address", 4)):
+        value = Address()
+        status = call("cuPointerGetAttribute", ctypes.byref(value), number, at)
+        row(about, name, status, value="the same" if value.value == at.value else "another")
+    ok("cuMemsetD8Async", at, ctypes.c_ubyte(9), Size(64), stream)
+    ok("cuStreamSynchronize", stream)
+    row(about, "the host reads a byte of the fill", "SUCCESS", value=ctypes.c_ubyte.from_address(at.value).value)
+    ctypes.memset(at.value, 3, 4096)
+    ok("cuMemcpyAsync", near, at, Size(4096), stream)
+    back = ctypes.create_string_buffer(4096)
+    ok("cuMemcpyDtoHAsync_v2", back, near, Size(4096), stream)
+    ok("cuStreamSynchronize", stream)
+    row(about, "a copy of what the host wrote", "SUCCESS", value=back.raw[4095])
+
+
 def virtual_memory():
     about = "virtual memory"
     properties = MemoryProperties(kind=PINNED, handles=FILE, location=Location(DEVICE, 0))
@@ -339,6 +540,8 @@ def main():
     count = made(ctypes.c_int, "cuDeviceGetCount").value
     context = made(Handle, "cuDevicePrimaryCtxRetain", 0)
     ok("cuCtxSetCurrent", context)
+    if sys.argv[1:]:
+        return kernel_without_access(sys.argv[1])
     virtual_memory()
     events_between_processes()
     if count > 1:
@@ -349,6 +552,15 @@ def main():
     pool_in_use("an imported pool in use, of a device", DEVICE)
     pool_with_a_free_that_waits("an imported pool, a free waits")
     batches_of_managed_memory("batches of managed memory")
+    default_pools_of_the_host()
+    pools_of_the_host("the default pool of the host", default_pool(SYSTEM))
+    pools_of_the_host("a pool of the host", new_pool(0, SYSTEM))
+    pools_of_the_host("a pool of a node of the host", new_pool(0, HOST))
+    for kind, name in ((DEVICE, "a device"), (SYSTEM, "the host"), (HOST, "a node"), (CURRENT, "the current node")):
+        physical_memory(f"physical memory of {name}", kind)
+    # After a fault a context is lost.
+    for about in ("a pool of the host", "physical memory of the host"):
+        subprocess.run([sys.executable, __file__, about], check=True)
 
 
 if __name__ == "__main__":

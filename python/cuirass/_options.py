@@ -94,8 +94,10 @@ class VirtualMemoryResourceOptions:
     allocation_type : VirtualMemoryAllocationType or str
         ``"pinned"``: the one type there is.
     location_type : VirtualMemoryLocationType or str
-        Where the physical memory is: on the device, or on the host, there perhaps on the NUMA node that is nearest to
-        the device or to the thread that allocates.
+        Where the physical memory is: on the device (``"device"``); on the host where the system places it (``"host"``),
+        or on the NUMA node that is nearest to the device (``"host_numa"``, and ``"host"`` too where it can be exported:
+        drivers export only memory of a node). Drivers refuse ``"host_numa_current"``, as of CUDA 13.0. The host reads
+        and writes its own memory through ``memoryview(buffer)``.
     handle_type : VirtualMemoryHandleType or str, optional
         How the physical memory can be exported to other processes; ``None`` if it need not be.
     granularity : VirtualMemoryGranularityType or str

@@ -196,7 +196,8 @@ def test_cycles_between_processes_leave_nothing(shared, stream):
             if at == 1:
                 files = open_files()
         assert child.answer() == 0
-        assert open_files() == files
+        # What an earlier test left to the collector may have gone meanwhile.
+        assert open_files() <= files
 
 
 def test_a_file_descriptor_is_passed_on_once(shared, stream, capfd):

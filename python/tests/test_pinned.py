@@ -1,12 +1,19 @@
 """Page-locked memory of pools."""
 
+import contextlib
 import gc
 
 import numpy as np
 import pytest
 
 import cuirass
-from cuirass import DeviceMemoryResource, PinnedMemoryResource, PinnedMemoryResourceOptions
+from cuirass import (
+    DeviceMemoryResource,
+    LaunchConfig,
+    PinnedMemoryResource,
+    PinnedMemoryResourceOptions,
+    launch,
+)
 
 from .conftest import driver_version, refused_before
 
@@ -49,6 +56,64 @@ def test_a_pool_of_its_own_is_host_memory_that_kernels_use(device, stream):
         buffer.close()
     stream.sync()
     resource.close()
+
+
+MAKERS = {
+    "current": lambda: PinnedMemoryResource(),
+    "own": lambda: PinnedMemoryResource(PinnedMemoryResourceOptions()),
+    "shared": lambda: PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True)),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_kernels_use_it(kind, code, stream):
+    """A real driver gives devices no access to the memory of a pool of the host."""
+    with refused_before((13, 0), "cuMemGetMemPool") if kind == "current" else contextlib.nullcontext():
+        resource = MAKERS[kind]()
+        with resource.allocate(4096, stream=stream) as buffer:
+            buffer.fill(b"\1\0\0\0", stream=stream)
+            launch(stream, LaunchConfig(grid=4, block=256), code.get_kernel("add"), buffer, np.int32(1000), np.int32(6))
+            stream.sync()
+            assert (np.frombuffer(buffer, dtype=np.int32) == np.where(np.arange(1024) < 1000, 7, 1)).all()
+        resource.close()
+
+
+def test_all_devices_use_it(code):
+    with refused_before((13, 0), "cuMemGetMemPool"):
+        resource = PinnedMemoryResource()
+        for device in cuirass.Device.get_all_devices():
+            with device:
+                stream = device.create_stream()
+                with resource.allocate(256, stream=stream) as buffer:
+                    buffer.fill(0, stream=stream)
+                    arguments = buffer, np.int32(64), np.int32(device.device_id + 1)
+                    launch(stream, LaunchConfig(grid=1, block=64), code.get_kernel("add"), *arguments)
+                    stream.sync()
+                    assert (np.frombuffer(buffer, dtype=np.int32) == device.device_id + 1).all()
+                stream.sync()
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_the_current_pool_disturbs_no_capture(mode, device, stream):
+    with refused_before((13, 0), "cuMemGetMemPool"):
+        PinnedMemoryResource()
+        driver = pytest.importorskip("cuda.bindings.driver")
+        kind = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        host = driver.CUmemLocation()
+        host.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+        _, pool = driver.cuMemGetMemPool(host, kind)
+        closed = driver.CUmemAccessDesc()
+        closed.location.type, closed.location.id = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, 0
+        closed.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
+        assert driver.cuMemPoolSetAccess(pool, [closed], 1)[0] == 0
+        other = device.allocate(64, stream=stream)
+        builder = stream.create_graph_builder().begin_building(mode)
+        other.fill(1, stream=builder)
+        resource = PinnedMemoryResource()
+        builder.end_building().complete().close()
+        with resource.allocate(64, stream=stream) as buffer:
+            buffer.fill(1, stream=stream)
+        other.close()
 
 
 def test_a_view_keeps_its_memory(stream):

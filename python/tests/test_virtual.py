@@ -9,12 +9,14 @@ import cuirass
 from cuirass import (
     Buffer,
     Device,
+    LaunchConfig,
     LegacyPinnedMemoryResource,
     VirtualMemoryResource,
     VirtualMemoryResourceOptions,
+    launch,
 )
 
-from .conftest import is_sim
+from .conftest import is_sim, needs_sim
 
 
 @pytest.fixture
@@ -116,6 +118,62 @@ def test_another_configuration(device, stream):
     resource.device = 0
     assert resource.device == device
     assert "device=0" in repr(resource)
+
+
+def test_kernels_use_it(resource, code, stream):
+    with resource.allocate(4096, stream=stream) as buffer:
+        values = filled(buffer, stream)
+        launch(stream, LaunchConfig(grid=4, block=256), code.get_kernel("add"), buffer, np.int32(1000), np.int32(3))
+        expected = values.copy()
+        expected[:1000] += 3
+        assert (content(buffer, stream) == expected).all()
+
+
+@pytest.mark.parametrize("handle_type", ["posix_fd", None])
+@pytest.mark.parametrize("location", ["host", "host_numa"])
+def test_memory_of_the_host(location, handle_type, device, code, stream):
+    resource = VirtualMemoryResource(device, {"location_type": location, "handle_type": handle_type})
+    assert (resource.is_host_accessible, resource.is_device_accessible, resource.device_id) == (True, True, -1)
+    assert resource.device is None
+    buffer = resource.allocate(4096, stream=stream)
+    assert (buffer.is_host_accessible, buffer.is_device_accessible, buffer.device_id) == (True, True, -1)
+    values = np.frombuffer(memoryview(buffer), dtype=np.int32)
+    values[:] = np.arange(values.size)
+    launch(stream, LaunchConfig(grid=4, block=256), code.get_kernel("add"), buffer, np.int32(1000), np.int32(3))
+    stream.sync()
+    expected = np.arange(values.size)
+    expected[:1000] += 3
+    assert (values == expected).all()
+    del values
+    grown = resource.modify_allocation(buffer, 2 * buffer.size)
+    values = np.frombuffer(memoryview(grown), dtype=np.int32)
+    assert (values[: expected.size] == expected).all()
+    values[:] = 1
+    assert (content(grown, stream) == 1).all()
+    del values
+    grown.close()
+
+
+def test_no_memory_on_the_current_node(device, stream):
+    resource = VirtualMemoryResource(device, {"location_type": "host_numa_current"})
+    with pytest.raises(cuirass.CUDAError, match="cuMemCreate") as caught:
+        resource.allocate(1, stream=stream)
+    assert "the current NUMA node" in caught.value.__notes__[0]
+
+
+@needs_sim
+def test_memory_that_nobody_was_given_access_to(device, stream):
+    """A real driver refuses to fill it, and crashes when it is to copy it."""
+    nobody = VirtualMemoryResource(device, {"self_access": None})
+    mark = cuirass.sim.reports_mark()
+    with nobody.allocate(1, stream=stream) as buffer:
+        for use in (lambda: buffer.fill(1, stream=stream), lambda: content(buffer, stream)):
+            with pytest.raises(cuirass.CUDAError, match="INVALID_VALUE"):
+                use()
+    texts = [report["text"] for report in cuirass.sim.reports(mark)]
+    assert len(texts) == 2 and "no access to that writes" in texts[0] and "nobody was given access to" in texts[1]
+    # The context is as good as it was.
+    stream.sync()
 
 
 @pytest.mark.parametrize(

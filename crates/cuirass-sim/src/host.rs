@@ -79,8 +79,10 @@ pub struct SharedMemory {
 /// What shared memory is for; it is not taken for memory that is for something else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Physical memory of the virtual memory calls.
+    /// Physical memory of the virtual memory calls, of a device.
     Physical,
+    /// The same, of the host.
+    PhysicalHost,
     /// The bytes of a pool.
     Pool,
     /// Events.
@@ -91,6 +93,7 @@ impl Purpose {
     fn name(self) -> &'static CStr {
         match self {
             Purpose::Physical => c"cuirass-sim-physical",
+            Purpose::PhysicalHost => c"cuirass-sim-physical-host",
             Purpose::Pool => c"cuirass-sim-pool",
             Purpose::Events => c"cuirass-sim-events",
         }
@@ -190,7 +193,18 @@ impl SharedMemory {
     /// As [`SharedMemory::show`], a part of it. Whole pages only.
     pub fn show_part(&self, at: usize, offset: u64, len: usize) -> bool {
         let Ok(offset) = libc::off_t::try_from(offset) else { return false };
-        place(at, len, libc::MAP_SHARED, self.file.as_raw_fd(), offset)
+        place(at, len, OPEN, libc::MAP_SHARED, self.file.as_raw_fd(), offset)
+    }
+
+    /// Puts it where the program finds it too, at the addresses of a [`Reservation`]; what was there is gone.
+    pub fn open_to_program(&self, at: usize, writable: bool) -> bool {
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        place(at, self.len, protection, libc::MAP_SHARED, self.file.as_raw_fd(), 0)
+    }
+
+    /// Takes it from the program's addresses again: nobody can touch what is there.
+    pub fn close_to_program(&self, at: usize) -> bool {
+        place(at, self.len, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
     }
 
     /// Puts memory of nobody at that place again.
@@ -263,11 +277,12 @@ fn is_sealed(file: &File) -> bool {
 
 /// Puts memory of nobody, zero when it is touched, at a place in a [`Reservation`]. Whole pages only.
 pub fn hide(at: usize, len: usize) -> bool {
-    place(at, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+    place(at, len, OPEN, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
 }
 
-fn place(at: usize, len: usize, flags: i32, file: i32, offset: libc::off_t) -> bool {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
+const OPEN: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+fn place(at: usize, len: usize, protection: i32, flags: i32, file: i32, offset: libc::off_t) -> bool {
     let place = at as *mut libc::c_void;
     // SAFETY: [sim-memory] the place lies in a reservation of the driver, which only holds simulated memory.
     unsafe { libc::mmap(place, len, protection, flags | libc::MAP_FIXED, file, offset) == place }

@@ -3,7 +3,7 @@
 
 use cuirass::memory::{
     Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,
-    PinnedMemory, PoolAttribute, SynchronousMemoryResource,
+    PinnedMemory, PinnedMemoryResource, PinnedMemoryResourceOptions, PoolAttribute, SynchronousMemoryResource,
 };
 use cuirass::testing::{Fault, Manner, Recording};
 use cuirass::{Context, Device, ErrorKind, Stream, StreamOptions};
@@ -138,6 +138,39 @@ fn the_default_pool_keeps_what_is_freed() {
     let _alone = testkit::alone();
     assert!(!pool().is_owned());
     assert_eq!(pool().attribute(PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD).unwrap(), u64::MAX);
+}
+
+/// A real driver gives devices none by itself, and its calls that name the device's side of a copy take no such memory.
+#[test]
+fn devices_have_access_to_the_memory_of_pinned_pools() {
+    let _alone = testkit::alone();
+    let (stream, devices) = (stream(), Device::all().unwrap());
+    let mut pools = vec![PinnedMemoryResource::create(&PinnedMemoryResourceOptions::default()).unwrap()];
+    match PinnedMemoryResource::current() {
+        Ok(current) => {
+            // As it is before anybody has asked for it, then as it is from then on.
+            current.set_access(&[], &devices).unwrap();
+            pools.push(PinnedMemoryResource::current().unwrap());
+            let recording = Recording::start();
+            pools.push(PinnedMemoryResource::current().unwrap());
+            let calls = recording.take();
+            assert!(calls.iter().all(|call| call.call != "cuMemPoolSetAccess"), "{calls:?}");
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+    }
+    for pool in pools {
+        assert!(devices.iter().all(|device| pool.is_accessible_by(*device).unwrap()));
+        let buffer = pool.allocate(64, &stream).unwrap();
+        buffer.fill(7_u8, &stream).unwrap();
+        let mut back = [0_u8; 64];
+        buffer.copy_to_slice(&mut back, &stream).unwrap();
+        assert_eq!(back, [7; 64]);
+        buffer.copy_from_slice(&[9_u8; 64], &stream).unwrap();
+        buffer.copy_to_slice(&mut back, &stream).unwrap();
+        assert_eq!(back, [9; 64]);
+        buffer.close().unwrap();
+    }
+    stream.close().unwrap();
 }
 
 #[test]

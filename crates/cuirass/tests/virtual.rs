@@ -196,6 +196,60 @@ fn peers_get_access() {
     stream.close().unwrap();
 }
 
+/// Where the host's memory is, how it is to be exported, and which of it a driver makes.
+#[test]
+fn memory_of_the_host() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let none = cuirass::memory::VirtualMemoryHandleType::CU_MEM_HANDLE_TYPE_NONE;
+    let file = VirtualMemoryResourceOptions::default().handle_type;
+    for (location, handle_type) in
+        [Location::Host, Location::HostNuma(0), Location::HostNumaCurrent].iter().flat_map(|l| [(*l, none), (*l, file)])
+    {
+        let options = VirtualMemoryResourceOptions {
+            location: Some(location),
+            handle_type,
+            ..VirtualMemoryResourceOptions::default()
+        };
+        let resource = VirtualMemoryResource::new(device(), options).unwrap();
+        let before = testkit::simulator::census();
+        let mut buffer = match resource.allocate(1, &stream) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                assert_eq!((location, error.call()), (Location::HostNumaCurrent, "cuMemCreate"), "{error}");
+                assert!(error.notes().iter().any(|note| note.contains("the current NUMA node")), "{error:?}");
+                assert_eq!(testkit::simulator::census(), before);
+                continue;
+            }
+        };
+        for _ in 0..3 {
+            let values = write(&buffer, &stream);
+            // SAFETY: [test] nothing uses the memory but this; the copy into it is done.
+            let seen = unsafe {
+                std::slice::from_raw_parts_mut(
+                    std::ptr::with_exposed_provenance_mut::<u32>(buffer.as_raw() as usize),
+                    values.len(),
+                )
+            };
+            assert_eq!(seen, values, "{location:?}, {handle_type:?}");
+            seen.fill(5);
+            assert_eq!(read(&buffer, values.len(), &stream), vec![5; values.len()]);
+            // The device writes to it, too.
+            buffer.fill(3_u8, &stream).unwrap();
+            stream.synchronize().unwrap();
+            assert!(seen.iter().all(|word| *word == 0x0303_0303));
+            let bytes = buffer.len();
+            buffer = resource.grow(buffer, bytes + 1).map_err(|(_, error)| error).unwrap();
+            assert!(buffer.len() > bytes);
+        }
+        buffer.close().unwrap();
+        stream.synchronize().unwrap();
+        cuirass::drain();
+        assert_eq!(testkit::simulator::census(), before);
+    }
+    stream.close().unwrap();
+}
+
 #[test]
 fn what_it_is_made_of_is_told() {
     let _alone = testkit::alone();

@@ -22,7 +22,8 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 /// Parameters
 /// ----------
 /// options : PinnedMemoryResourceOptions, optional
-///     How a pool of its own is made. Without them it is the driver's current pool of page-locked memory.
+///     How a pool of its own is made. Without them it is the driver's current pool of page-locked memory. All devices are
+///     given access to the memory of either.
 ///
 /// Raises
 /// ------

@@ -2,7 +2,7 @@
 
 use super::{heap, output};
 use crate::handle::Handle;
-use crate::memory::live::{LIVE, Live, View, Watch};
+use crate::memory::live::{LIVE, Live, NO_DEVICE, View, Watch};
 use crate::memory::peer;
 use crate::module::Callable;
 use crate::order;
@@ -115,11 +115,18 @@ fn failure(fault: &Fault, view: &View<'_>) -> Failure {
             text.push_str("; ");
             text.push_str(&match LIVE.find(address) {
                 None => "work of another stream that has not run yet makes or frees it".to_owned(),
-                Some(Live { device: Some(owner), .. }) if view.region(address).is_none() => format!(
-                    "device {} has no access to this allocation of device {owner} (cuMemPoolSetAccess for memory of a \
-                     pool, peer_accessible_by in Python; cuMemSetAccess for virtual memory; else cuCtxEnablePeerAccess)",
-                    view.device
-                ),
+                Some(live) if view.region(address).is_none() => {
+                    let (owner, way) = match live.device {
+                        None => ("the host".to_owned(), "cuMemPoolSetAccess"),
+                        Some(NO_DEVICE) => ("reserved addresses".to_owned(), "cuMemSetAccess"),
+                        Some(owner) => (
+                            format!("device {owner}"),
+                            "cuMemPoolSetAccess for memory of a pool, peer_accessible_by in Python; else \
+                             cuCtxEnablePeerAccess",
+                        ),
+                    };
+                    format!("device {} has no access to this allocation of {owner} ({way})", view.device)
+                }
                 Some(Live { writable: false, .. }) => {
                     "the access reaches past its end, or is a write to constant memory".to_owned()
                 }

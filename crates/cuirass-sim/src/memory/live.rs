@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// The owner of virtual memory: only its access mask counts.
+pub const NO_DEVICE: usize = usize::MAX;
+
 /// A piece of memory that work may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
@@ -23,7 +26,7 @@ pub struct Live {
     pub host: usize,
     /// The allocation's number.
     pub id: u64,
-    /// The device that it belongs to; `None`: the host.
+    /// The device that it belongs to, or [`NO_DEVICE`]; `None`: the host.
     pub device: Option<usize>,
     /// The devices that may touch it, a bit each.
     pub access: u64,
@@ -174,9 +177,10 @@ pub struct Watch {
 impl DeviceMemory for View<'_> {
     fn region(&self, address: u64) -> Option<Region> {
         let live = self.map.find(address)?;
+        let given = live.access >> self.device & 1 == 1;
         let allowed = match live.device {
-            Some(device) => device == self.device || (live.access >> self.device | self.peers >> device) & 1 == 1,
-            None => true,
+            None | Some(NO_DEVICE) => given,
+            Some(device) => device == self.device || given || self.peers >> device & 1 == 1,
         };
         let region =
             Region { start: live.start, len: live.len, host: host::pointer(live.host), writable: live.writable };
@@ -245,5 +249,16 @@ mod tests {
         assert!(view(1, 1).region(3).is_some());
         map.set_access(0, 1, 0b10);
         assert!(view(1, 0).region(3).is_some());
+    }
+
+    #[test]
+    fn so_do_all_devices_to_memory_of_the_host_and_of_reserved_addresses() {
+        for owner in [None, Some(NO_DEVICE)] {
+            let map = LiveMap::new();
+            map.add(Live { device: owner, access: 0b10, ..piece(0, 16, 1) });
+            let view = |device| View { map: &map, device, peers: u64::MAX, watch: None };
+            assert!(view(0).region(3).is_none());
+            assert!(view(1).region(3).is_some());
+        }
     }
 }

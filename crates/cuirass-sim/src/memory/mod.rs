@@ -3,6 +3,7 @@
 //! An allocation is written in the book by the call that makes it and struck out by the call that frees it. What work
 //! that still runs may touch stands in [`live`].
 
+mod access;
 pub mod arena;
 pub mod buffer;
 pub mod ipc;

@@ -4,7 +4,7 @@
 //! addresses, so that neighbouring mappings are one piece, and memory mapped twice is the same memory.
 
 use super::arena::Arena;
-use super::live::{LIVE, Live};
+use super::live::{LIVE, Live, NO_DEVICE};
 use super::{Allocation, Memory, Origin, ipc};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::{Handle, Kind, Table};
@@ -26,14 +26,14 @@ use std::sync::Arc;
 const PAGE: u64 = 2 << 20;
 /// As many addresses as can be reserved at once, if the system has them.
 const ADDRESSES: u64 = 1 << 40;
-/// Live pieces of virtual memory belong to no device; only their access mask counts.
-const NO_DEVICE: usize = usize::MAX;
 
 /// Physical memory.
 struct Block {
-    device: usize,
+    /// The device that it is of; `None`: the host.
+    device: Option<usize>,
     len: u64,
     shareable: u32,
+    imported: bool,
     memory: SharedMemory,
 }
 
@@ -47,7 +47,12 @@ struct Mapping {
     block: Arc<Block>,
     /// The access of each device that has any.
     access: BTreeMap<usize, u32>,
+    /// The host's own.
+    host: u32,
 }
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+const READ_WRITE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0;
 
 /// All virtual memory.
 pub struct Virtual {
@@ -62,6 +67,32 @@ impl Virtual {
     pub fn has_several(&self, start: u64, len: u64) -> bool {
         self.mapped.range(start.saturating_add(1)..start.saturating_add(len)).next().is_some()
             && self.mapped.range(..=start).next_back().is_some_and(|(at, mapping)| start - at < mapping.block.len)
+    }
+
+    /// The mappings that a range meets.
+    fn meeting(&self, start: u64, len: u64) -> impl Iterator<Item = &Mapping> {
+        let end = start.saturating_add(len.max(1));
+        let below = self.mapped.range(..end).rev();
+        below.take_while(move |(at, mapping)| *at + mapping.block.len > start).map(|(_, mapping)| mapping)
+    }
+
+    /// Whether a device may write to all of a range.
+    pub fn can_write(&self, device: usize, start: u64, len: u64) -> bool {
+        self.meeting(start, len).all(|mapping| mapping.access.get(&device) == Some(&READ_WRITE))
+    }
+
+    /// Whether a device, and whether the host, was given access to what is mapped at an address.
+    pub fn is_given(&self, address: u64, device: usize) -> (bool, bool) {
+        let mapping = self.meeting(address, 1).next();
+        let given = mapping.and_then(|mapping| mapping.access.get(&device)).is_some_and(|flags| *flags != 0);
+        (given, mapping.is_some_and(|mapping| mapping.host != 0))
+    }
+
+    /// Whether all of a range is somebody's to read, or to write.
+    pub fn is_shown(&self, start: u64, len: u64, writes: bool) -> bool {
+        let least = if writes { READ_WRITE } else { 1 };
+        let shown = |mapping: &Mapping| mapping.host >= least || mapping.access.values().any(|flags| *flags >= least);
+        self.meeting(start, len).all(shown)
     }
 
     /// None.
@@ -135,7 +166,7 @@ impl Memory {
     /// Gives physical memory back if this was its last share.
     fn drop_block(&mut self, block: Arc<Block>) {
         if let Some(block) = Arc::into_inner(block)
-            && let Some(used) = self.used.get_mut(block.device)
+            && let Some(used) = block.device.and_then(|device| self.used.get_mut(device))
         {
             *used -= block.len;
         }
@@ -178,21 +209,29 @@ pub fn cuMemAddressFree(start: CUdeviceptr, size: usize) -> Answer {
     Ok(())
 }
 
-/// The device of physical memory.
-fn device_of(state: &State, prop: &CUmemAllocationProp) -> Answer<usize> {
+/// The device of physical memory; `None`: the host.
+fn device_of(state: &State, prop: &CUmemAllocationProp) -> Answer<Option<usize>> {
     if prop.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(INVALID_VALUE);
     }
     match prop.location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
-            state.device(location_id(&prop.location)).map(|device| device.ordinal)
+            state.device(location_id(&prop.location)).map(|device| Some(device.ordinal))
         }
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
-        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {
-            report::unsupported(format!("{}: physical memory of the host is not simulated", thread::place()));
-            Err(NOT_SUPPORTED)
-        }
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(None),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+/// Measured: the host's physical memory is on a node, none is made on the current one, and what is placed by the system
+/// cannot be shared.
+fn check_host(prop: &CUmemAllocationProp) -> Answer {
+    match prop.location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST if prop.requestedHandleTypes.0 != 0 => Err(INVALID_VALUE),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => Ok(()),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if location_id(&prop.location) >= 0 => Ok(()),
         _ => Err(INVALID_VALUE),
     }
 }
@@ -218,13 +257,25 @@ pub fn cuMemCreate(
     if shareable & !DESCRIPTOR != 0 {
         return Err(NOT_SUPPORTED);
     }
-    let total = state.devices.get(device).ok_or(INVALID_DEVICE)?.memory;
-    if state.memory.used(device).checked_add(len).is_none_or(|used| used > total) {
-        return Err(OUT_OF_MEMORY);
-    }
-    let memory = SharedMemory::create(size, Purpose::Physical).ok_or(OUT_OF_MEMORY)?;
-    state.memory.used[device] += len;
-    let block = Arc::new(Block { device, len, shareable, memory });
+    let memory = match device {
+        Some(device) => {
+            let total = state.devices.get(device).ok_or(INVALID_DEVICE)?.memory;
+            if state.memory.used(device).checked_add(len).is_none_or(|used| used > total) {
+                return Err(OUT_OF_MEMORY);
+            }
+            let memory = SharedMemory::create(size, Purpose::Physical).ok_or(OUT_OF_MEMORY)?;
+            state.memory.used[device] += len;
+            memory
+        }
+        None => {
+            check_host(&prop)?;
+            if len > crate::host::default_memory().saturating_mul(2) {
+                return Err(OUT_OF_MEMORY);
+            }
+            SharedMemory::create(size, Purpose::PhysicalHost).ok_or(OUT_OF_MEMORY)?
+        }
+    };
+    let block = Arc::new(Block { device, len, shareable, imported: false, memory });
     out.write(state.memory.virtuals.physical.insert(Physical { block, references: 1 })?.0)
 }
 
@@ -287,7 +338,7 @@ pub fn cuMemMap(
         start,
         len,
         span: len,
-        device: Some(block.device),
+        device: block.device,
         context: Handle::NULL,
         origin: Origin::Virtual,
         id,
@@ -299,7 +350,7 @@ pub fn cuMemMap(
         order::allocated(&allocation);
     }
     memory.book.insert(start, allocation);
-    memory.virtuals.mapped.insert(start, Mapping { block, access: BTreeMap::new() });
+    memory.virtuals.mapped.insert(start, Mapping { block, access: BTreeMap::new(), host: 0 });
     Ok(())
 }
 
@@ -312,7 +363,8 @@ pub fn cuMemUnmap(start: CUdeviceptr, size: usize) -> Answer {
         }
         let Some(mapping) = memory.virtuals.mapped.remove(&at) else { continue };
         let host = memory.virtuals.addresses()?.host_of(at);
-        if !mapping.block.memory.hide(host) {
+        let closed = mapping.host == 0 || mapping.block.memory.close_to_program(at as usize);
+        if !closed || !mapping.block.memory.hide(host) {
             return Err(OUT_OF_MEMORY);
         }
         memory.drop_block(mapping.block);
@@ -323,12 +375,8 @@ pub fn cuMemUnmap(start: CUdeviceptr, size: usize) -> Answer {
 pub fn cuMemSetAccess(start: CUdeviceptr, size: usize, wanted: In<CUmemAccessDesc>, count: usize) -> Answer {
     let wanted = wanted.read_many(count)?;
     let mut state = state::lock()?;
-    let mut devices = Vec::new();
+    let (mut devices, mut host) = (Vec::new(), None);
     for wish in &wanted {
-        if wish.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-            report::unsupported(format!("{}: access of the host is not simulated", thread::place()));
-            return Err(NOT_SUPPORTED);
-        }
         let known = [
             CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
             CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
@@ -337,23 +385,49 @@ pub fn cuMemSetAccess(start: CUdeviceptr, size: usize, wanted: In<CUmemAccessDes
         if !known.contains(&wish.flags) {
             return Err(INVALID_VALUE);
         }
-        devices.push((state.device(location_id(&wish.location))?.ordinal, wish.flags.0));
+        match wish.location.type_ {
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
+                devices.push((state.device(location_id(&wish.location))?.ordinal, wish.flags.0));
+            }
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
+                host = Some(wish.flags.0);
+            }
+            _ => return Err(INVALID_VALUE),
+        }
     }
     let memory = &mut state.memory;
-    for at in memory.virtuals.mappings(start, size as u64)? {
-        let host = memory.virtuals.addresses()?.host_of(at);
+    let places = memory.virtuals.mappings(start, size as u64)?;
+    let of_device = |at: &u64| memory.virtuals.mapped.get(at).is_some_and(|mapping| mapping.block.device.is_some());
+    if host.is_some_and(|flags| flags != 0) && places.iter().any(of_device) {
+        return Err(NOT_SUPPORTED);
+    }
+    for at in places {
+        let place = memory.virtuals.addresses()?.host_of(at);
         let id = memory.at(at).ok_or(INVALID_VALUE)?.id;
         let mapping = memory.virtuals.mapped.get_mut(&at).ok_or(INVALID_VALUE)?;
         mapping.access.extend(devices.iter().copied());
+        if let Some(flags) = host.filter(|flags| *flags != mapping.host) {
+            let bytes = &mapping.block.memory;
+            let writable = flags == READ_WRITE;
+            let done = if flags == 0 {
+                bytes.close_to_program(at as usize)
+            } else {
+                bytes.open_to_program(at as usize, writable)
+            };
+            if !done {
+                return Err(OUT_OF_MEMORY);
+            }
+            mapping.host = flags;
+        }
         let mask = |least: u32| {
             let all = mapping.access.iter().filter(|(_, flags)| **flags >= least);
             all.fold(0u64, |mask, (device, _)| mask | 1 << device)
         };
-        let (readable, writable) = (mask(1), mask(3) != 0);
+        let (readable, writable) = (mask(1), mask(READ_WRITE) != 0);
         LIVE.remove(at, id);
-        if readable != 0 {
+        if readable != 0 || mapping.host != 0 {
             let len = mapping.block.len;
-            LIVE.add(Live { start: at, len, host, id, device: Some(NO_DEVICE), access: readable, writable });
+            LIVE.add(Live { start: at, len, host: place, id, device: Some(NO_DEVICE), access: readable, writable });
         }
     }
     Ok(())
@@ -367,8 +441,16 @@ pub fn cuMemGetAccess(out: Out<c_ulonglong>, location: In<CUmemLocation>, addres
     if address - start >= mapping.block.len {
         return Err(INVALID_VALUE);
     }
-    let device = state.device(location_id(&location))?.ordinal;
-    out.write(mapping.access.get(&device).copied().unwrap_or(0).into())
+    let flags = match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
+            mapping.access.get(&state.device(location_id(&location))?.ordinal).copied().unwrap_or(0)
+        }
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
+            mapping.host
+        }
+        _ => return Err(INVALID_DEVICE),
+    };
+    out.write(flags.into())
 }
 
 pub fn cuMemGetAllocationGranularity(
@@ -389,10 +471,12 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
 ) -> Answer {
     let state = state::lock()?;
     let block = &state.memory.virtuals.physical.get(Handle(handle), INVALID_VALUE)?.block;
+    let node = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, ..CUmemLocation::default() };
     out.write(CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: CUmemAllocationHandleType(block.shareable),
-        location: crate::c::device_location(block.device),
+        // Measured: an import does not say how it can be shared.
+        requestedHandleTypes: CUmemAllocationHandleType(if block.imported { 0 } else { block.shareable }),
+        location: block.device.map_or(node, crate::c::device_location),
         ..CUmemAllocationProp::default()
     })
 }
@@ -428,15 +512,18 @@ pub fn cuMemImportFromShareableHandle(
         Err(_) => 0,
     };
     let descriptor = i32::try_from(shared.address()).or(Err(INVALID_VALUE))?;
-    let memory =
-        SharedMemory::adopt(descriptor, Purpose::Physical).map_err(|error| ipc::status(&error, INVALID_VALUE))?;
+    let adopt = |purpose| SharedMemory::adopt(descriptor, purpose);
+    let (memory, device) = match adopt(Purpose::PhysicalHost) {
+        Ok(memory) => (memory, None),
+        Err(_another) => (adopt(Purpose::Physical).map_err(|error| ipc::status(&error, INVALID_VALUE))?, Some(device)),
+    };
     let len = memory.len() as u64;
     if len == 0 || !len.is_multiple_of(PAGE) {
         return Err(INVALID_VALUE);
     }
-    if let Some(used) = state.memory.used.get_mut(device) {
+    if let Some(used) = device.and_then(|device| state.memory.used.get_mut(device)) {
         *used += len;
     }
-    let block = Arc::new(Block { device, len, shareable: DESCRIPTOR, memory });
+    let block = Arc::new(Block { device, len, shareable: DESCRIPTOR, imported: true, memory });
     out.write(state.memory.virtuals.physical.insert(Physical { block, references: 1 })?.0)
 }

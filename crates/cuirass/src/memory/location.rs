@@ -1,6 +1,7 @@
 //! Where memory is, or is to be.
 
-use crate::device::Device;
+use crate::Outcome;
+use crate::device::{Device, DeviceAttribute};
 use cuirass_call::sys::cuda::{CUmemLocation, CUmemLocationType};
 
 /// A device, or the host and a part of it.
@@ -26,6 +27,12 @@ impl Location {
             Location::HostNumaCurrent => (CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0),
         };
         raw(kind, id)
+    }
+
+    /// The NUMA node of the host that is nearest to a device; the first where the driver knows none.
+    pub(crate) fn nearest_node(device: Device) -> Outcome<Location> {
+        let node = device.attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)?;
+        Ok(Location::HostNuma(node.unwrap_or(0).max(0)))
     }
 
     /// No place in particular.

@@ -1,5 +1,6 @@
 //! Access between devices: whose memory a device's kernels may use.
 
+use crate::context::capture;
 use crate::device::Device;
 use crate::memory::location::Location;
 use crate::memory::pool::MemoryPool;
@@ -7,6 +8,7 @@ use crate::{Outcome, Result};
 use cuirass_call::memory::peer as call;
 use cuirass_call::sys::cuda::{CUmemAccess_flags, CUmemAccessDesc, CUmemoryPool};
 use cuirass_fault::Failure;
+use smallvec::SmallVec;
 
 const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 const NONE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -67,6 +69,22 @@ pub(super) fn open_to_all(pool: MemoryPool) -> Outcome<MemoryPool> {
             Err(closing) => Failure::from(closing).attach_to(failure, "the pool was not undone"),
         }),
     }
+}
+
+/// Gives access to the memory of the driver's own pool of the host to the devices that have none: its memory is then what
+/// that of other pools of the host is. It was so for the process before, or is from now on, so that nothing is undone
+/// where a step fails. This disturbs no capture on any thread.
+pub(super) fn open_to_the_rest(pool: &MemoryPool) -> Outcome<()> {
+    let devices = Device::all()?;
+    capture::relaxed(|| {
+        let mut access: SmallVec<[CUmemAccessDesc; 8]> = SmallVec::new();
+        for description in descriptions(&devices, READ_WRITE) {
+            if call::pool_get_access(pool.as_raw(), &description.location)? != READ_WRITE {
+                access.push(description);
+            }
+        }
+        if access.is_empty() { Ok(()) } else { call::pool_set_access(pool.as_raw(), &access) }
+    })
 }
 
 /// Takes access to a pool's memory from devices, as its end does: the memory of a pool that is made later may be the

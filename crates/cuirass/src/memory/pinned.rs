@@ -3,7 +3,7 @@
 
 use crate::context::{Context, scope};
 use crate::deferred;
-use crate::device::{Device, DeviceAttribute};
+use crate::device::Device;
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::location::Location;
 use crate::memory::peer;
@@ -39,7 +39,8 @@ impl PinnedMemoryResource {
         PinnedMemoryResource(pool)
     }
 
-    /// The driver's current pool of page-locked memory.
+    /// The driver's current pool of page-locked memory, with access to its memory for all devices, as it is for pools of
+    /// one's own. This disturbs no capture on any thread.
     ///
     /// # Errors
     /// What the driver answers; [`Unsupported`](crate::ErrorKind::Unsupported) before CUDA 13.0.
@@ -48,7 +49,9 @@ impl PinnedMemoryResource {
         let kind = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         let raw = pool::get_mem_pool(&Location::Host.raw(), kind)?;
         let memory = PooledMemory::Pinned(Location::Host);
-        Ok(PinnedMemoryResource(MemoryPool::of_driver(raw, context, memory)?))
+        let pool = MemoryPool::of_driver(raw, context, memory)?;
+        peer::open_to_the_rest(&pool)?;
+        Ok(PinnedMemoryResource(pool))
     }
 
     /// `cuMemPoolCreate`: a pool of its own, to whose memory all devices are given access.
@@ -64,10 +67,7 @@ impl PinnedMemoryResource {
                 );
             }
             Some(node) => Location::HostNuma(node),
-            None if options.ipc_enabled => {
-                let node = context.device().attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)?;
-                Location::HostNuma(node.unwrap_or(0).max(0))
-            }
+            None if options.ipc_enabled => Location::nearest_node(context.device())?,
             None => Location::Host,
         };
         let memory = PooledMemory::Pinned(location);

@@ -43,7 +43,9 @@ pub type VirtualMemoryHandleType = CUmemAllocationHandleType;
 /// How virtual memory is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualMemoryResourceOptions {
-    /// Where the physical memory is; `None` is the resource's device.
+    /// Where the physical memory is; `None` is the resource's device. Memory of the host that can be exported is on a
+    /// node, for [`Location::Host`] the one that is nearest to the device. Drivers make none on
+    /// [`Location::HostNumaCurrent`] (measured up to CUDA 13.0).
     pub location: Option<Location>,
     /// How the physical memory can be exported.
     pub handle_type: VirtualMemoryHandleType,
@@ -106,6 +108,7 @@ struct Plan {
     alignment: usize,
     hint: u64,
     access: SmallVec<[CUmemAccessDesc; 2]>,
+    on_current_node: bool,
 }
 
 fn round_up(bytes: usize, granularity: usize) -> Outcome<usize> {
@@ -119,10 +122,17 @@ fn round_up(bytes: usize, granularity: usize) -> Outcome<usize> {
 
 impl Plan {
     fn of(options: &VirtualMemoryResourceOptions, device: Device) -> Outcome<Plan> {
+        // Measured: what the system places cannot be exported.
+        let exported = options.handle_type != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
+        let location = match options.location {
+            None => Location::Device(device),
+            Some(Location::Host) if exported => Location::nearest_node(device)?,
+            Some(location) => location,
+        };
         let mut properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: options.handle_type,
-            location: options.location.unwrap_or(Location::Device(device)).raw(),
+            location: location.raw(),
             ..CUmemAllocationProp::default()
         };
         properties.allocFlags.gpuDirectRDMACapable = u8::from(options.gpu_direct_rdma);
@@ -139,12 +149,13 @@ impl Plan {
         let mut access: SmallVec<[CUmemAccessDesc; 2]> = access
             .map(|(device, access)| CUmemAccessDesc { location: Location::Device(device).raw(), flags: access.flags() })
             .collect();
-        if let Some(host) = options.location.filter(|location| !matches!(location, Location::Device(_))) {
+        if !matches!(location, Location::Device(_)) {
             let flags = VirtualMemoryAccess::ReadWrite.flags();
-            access.push(CUmemAccessDesc { location: host.raw(), flags });
+            access.push(CUmemAccessDesc { location: location.raw(), flags });
         }
         let alignment = options.address_alignment.unwrap_or(granularity);
-        Ok(Plan { properties, granularity, alignment, hint: options.address_hint, access })
+        let on_current_node = location == Location::HostNumaCurrent;
+        Ok(Plan { properties, granularity, alignment, hint: options.address_hint, access, on_current_node })
     }
 
     fn set_access(&self, address: u64, bytes: usize) -> Outcome<()> {
@@ -163,7 +174,16 @@ impl Plan {
 
     /// Maps new memory behind what is mapped in a reservation already.
     fn extend(&self, reservation: &mut Reservation, bytes: usize) -> Outcome<()> {
-        reservation.map(bytes, call::create(bytes, &self.properties)?)
+        let memory = call::create(bytes, &self.properties).map_err(|failure| {
+            if self.on_current_node {
+                failure.note(
+                    "the location is the current NUMA node, which drivers make no physical memory on: name a node",
+                )
+            } else {
+                failure
+            }
+        })?;
+        reservation.map(bytes, memory)
     }
 
     /// A reservation right behind `end`; `None` where the addresses are not free.

@@ -63,11 +63,19 @@ fn pinned_pool() -> Result<PinnedMemoryResource> {
     PinnedMemoryResource::create(&PinnedMemoryResourceOptions::default())
 }
 
+/// The driver's own pool of the host is as the driver makes it.
+fn closed_default_pool() -> Result<()> {
+    PinnedMemoryResource::current()?.set_access(&[], &Device::all()?)
+}
+
 fn of_pinned_pools() -> Vec<Operation> {
     let own = || pinned_pool().map(Some);
     vec![
         operation!("PinnedMemoryResource::current", || Ok(()), |()| PinnedMemoryResource::current())
             .called_with(&ALL)
+            .needs(13000),
+        operation!("PinnedMemoryResource::current", closed_default_pool, |()| PinnedMemoryResource::current())
+            .case("that no device has access to")
             .needs(13000),
         operation!("PinnedMemoryResource::create", || Ok(()), |()| pinned_pool()).called_with(&ALL),
         operation!("PinnedMemoryResource::create", || Ok(()), |()| {

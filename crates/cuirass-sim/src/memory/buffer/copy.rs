@@ -1,6 +1,5 @@
 //! Copies of bytes in a row.
 
-use super::super::Origin;
 use super::shaped::Layout;
 use super::{Bytes, Expect, Missing, SMALL, Side, finished};
 use crate::c::Untyped;
@@ -12,7 +11,6 @@ use crate::state::{self, Guard, State};
 use crate::status::{Answer, INVALID_VALUE};
 use crate::stream::{At, Submitted};
 use crate::task::{Failure, Job, NodeKind, Task};
-use crate::{report, thread};
 use cuirass_ptx::{Touch, Touched};
 use cuirass_sys::cuda::{CUcontext, CUdeviceptr, CUstream};
 use std::any::Any;
@@ -69,23 +67,14 @@ impl Copy {
         self.staged.is_some()
     }
 
-    /// Refuses memory of other devices' pools that the stream's device was given no access to.
+    /// Refuses memory that the stream's device would need access to.
     ///
     /// # Errors
     /// `INVALID_VALUE`
     pub(super) fn reaches(&self, state: &State, at: &At) -> Answer {
         let device = state.context(at.context)?.device;
-        for side in [&self.to, &self.from] {
-            let origin = state.memory.find(side.address).map(|memory| memory.origin);
-            if let Some(Origin::Pool(key) | Origin::Imported(key)) = origin
-                && !state.memory.pools.is_accessible(key, device)
-            {
-                let (place, about) = (thread::place(), state.memory.about(side.address));
-                report::bug(format!("{place}: {about}, of a pool that device {device} was given no access to"));
-                return Err(INVALID_VALUE);
-            }
-        }
-        Ok(())
+        state.can_copy(device, (self.to.address, self.layout.to_extent()?), true)?;
+        state.can_copy(device, (self.from.address, self.layout.from_extent()?), false)
     }
 
     fn in_a_row(&self) -> bool {
@@ -202,8 +191,9 @@ fn between(
 
 const LEGACY: CUstream = std::ptr::null_mut();
 
+/// Measured: memory of the host's pools is none of a device to the calls that name one.
 fn device(address: CUdeviceptr) -> (u64, Expect) {
-    (address, Expect::Device)
+    (address, Expect::OnDevice)
 }
 
 fn host_side(pointer: Untyped) -> (u64, Expect) {
@@ -255,5 +245,6 @@ pub(in super::super) fn both(to: CUcontext, from: CUcontext) -> Answer {
 
 /// `cuMemcpyPeer` and `cuMemcpyPeerAsync`: one address space makes them plain copies, which need no access.
 pub(in super::super) fn peer(raw: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Answer {
-    between(raw, device(to), device(from), bytes, Returns::Early, |_, _, _| Ok(()))
+    let known = |address| (address, Expect::Device);
+    between(raw, known(to), known(from), bytes, Returns::Early, |_, _, _| Ok(()))
 }

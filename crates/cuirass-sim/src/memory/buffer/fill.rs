@@ -106,6 +106,8 @@ fn fill(raw: CUstream, to: u64, pitch: usize, value: u32, element: u64, width: u
         return Ok(());
     }
     let task = Fill::new(&state, to, pitch as u64, value, element, (width as u64, height as u64))?;
+    let device = state.context(at.context)?.device;
+    state.can_fill(device, to, extent(task.width * task.element, task.height, task.pitch)?)?;
     state.submit_bytes(&at, task.bytes(), task).map(drop)
 }
 

@@ -34,6 +34,8 @@ const SMALL: u64 = 64 << 10;
 pub enum Expect {
     /// A device address.
     Device,
+    /// The same, and not of a pool of the host.
+    OnDevice,
     /// A host address; device addresses are taken too, there is one address space.
     Any,
 }
@@ -100,10 +102,12 @@ impl State {
                 // What kernels allocate for themselves is not the host's to copy.
                 return Err(INVALID_VALUE);
             }
-            let fits = extent <= self.memory.room(address);
+            let of_host = |key| expect == Expect::OnDevice && self.memory.pools.is_of_host(key);
+            let fits = extent <= self.memory.room(address)
+                && !matches!(found.origin, Origin::Pool(key) | Origin::Imported(key) if of_host(key));
             return if fits { Ok(Side { address, known: true, pageable: false }) } else { Err(INVALID_VALUE) };
         }
-        if expect == Expect::Device || address == 0 || self.memory.ours(address) {
+        if expect != Expect::Any || address == 0 || self.memory.ours(address) {
             return Err(self.memory.refuse(address));
         }
         // The real driver refuses it, or crashes.

@@ -62,6 +62,13 @@ fn attribute(state: &State, memory: &Allocation, attribute: CUpointer_attribute,
     };
     let managed = matches!(memory.origin, Origin::Managed(_)) || pool.is_some_and(|pool| pool.shape.managed);
     let on_host = !managed && memory.device.is_none();
+    // What has to be given, and to whom: the device that asks, the host.
+    let device = state.here().and_then(|here| state.context(here)).map_or(0, |context| context.device);
+    let (given, shown) = match memory.origin {
+        Origin::Pool(key) | Origin::Imported(key) if on_host => (state.memory.pools.is_accessible(key, device), true),
+        Origin::Virtual if on_host => state.memory.virtuals.is_given(address, device),
+        _ => (true, true),
+    };
     let flag = |yes: bool| Value::Word(u32::from(yes));
     Ok(match attribute {
         // Pool memory belongs to a device, not to a context.
@@ -71,19 +78,25 @@ fn attribute(state: &State, memory: &Allocation, attribute: CUpointer_attribute,
             Value::Word(CUmemorytype::CU_MEMORYTYPE_HOST.0)
         }
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Word(CUmemorytype::CU_MEMORYTYPE_DEVICE.0),
-        CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Pointer(address),
-        CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER if on_host || managed => Value::Pointer(address),
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER if given => Value::Pointer(address),
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER if (on_host || managed) && shown => {
+            Value::Pointer(address)
+        }
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => flag(memory.sync_memops),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Number(memory.id),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED => flag(managed),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
             let device = match memory.device {
                 Some(device) => Some(device),
+                // Measured: physical memory of the host says the first device.
+                None if memory.origin == Origin::Virtual => Some(0),
                 None => state.contexts.peek(memory.context).map(|context| context.device),
             };
             Value::Ordinal(device.map_or(-2, |device| device as i32))
         }
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(memory.origin == Origin::Plain),
+        // Measured.
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR if on_host && pool.is_some() => Value::Pointer(0),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
         | CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Pointer(memory.start),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Number(memory.len),
@@ -93,6 +106,9 @@ fn attribute(state: &State, memory: &Allocation, attribute: CUpointer_attribute,
             Value::Number(pool.map_or(0, |pool| u64::from(pool.shape.handle_types)))
         }
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => flag(!on_host && !managed),
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if memory.origin == Origin::Virtual && !given => {
+            Value::Word(0)
+        }
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
             Value::Pointer(pool.map_or(Handle::NULL, |pool| pool.handle).raw::<CUmemoryPool>() as u64)

@@ -195,7 +195,7 @@ impl Source {
         let process = u32::try_from(word(5)?).ok()?;
         let device = if device == HOST { None } else { Some(usize::try_from(device).ok()?) };
         let handle_types = u32::try_from(handle_types).ok()?;
-        let shape = Shape { device, handle_types, max, imported: true, managed: false };
+        let shape = Shape { device, handle_types, max, imported: true, managed: false, node: false };
         Some((Self { memory, number, process, claims: Mutex::default() }, shape))
     }
 
@@ -251,7 +251,8 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
 
-    const SHAPE: Shape = Shape { device: Some(0), handle_types: 1, max: 0, imported: false, managed: false };
+    const SHAPE: Shape =
+        Shape { device: Some(0), handle_types: 1, max: 0, imported: false, managed: false, node: false };
 
     fn opened(file: &mut PoolFile) -> Source {
         let descriptor = file.share().unwrap();

@@ -70,7 +70,13 @@ fn shape(state: &State, props: &CUmemPoolProps) -> Answer<Shape> {
     if max > total {
         return Err(OUT_OF_MEMORY);
     }
-    Ok(Shape { device, handle_types: types, max, imported: false, managed })
+    let node = !managed
+        && matches!(
+            props.location.type_,
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
+                | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
+        );
+    Ok(Shape { device, handle_types: types, max, imported: false, managed, node })
 }
 
 pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> Answer {
@@ -186,7 +192,7 @@ fn accessor(state: &State, location: &CUmemLocation) -> Answer<Option<usize>> {
 pub(in super::super) fn set_access(pool: CUmemoryPool, map: In<CUmemAccessDesc>, count: usize) -> Answer {
     let map = map.read_many(count)?;
     let mut state = state::lock()?;
-    let key = state.memory.pools.key(Handle::of(pool))?;
+    let key = key_of(&mut state, pool)?;
     let own = state.memory.pools.get(key).ok_or(INVALID_VALUE)?.shape.device;
     let (mut set, mut clear) = (0_u64, 0_u64);
     for entry in map {
@@ -203,6 +209,7 @@ pub(in super::super) fn set_access(pool: CUmemoryPool, map: In<CUmemAccessDesc>,
             Some(device) if all => set |= 1 << device,
             Some(device) => clear |= 1 << device,
             None if own.is_some() => return Err(INVALID_VALUE),
+            None if !all => return Err(NOT_SUPPORTED),
             None => {}
         }
     }
@@ -248,12 +255,14 @@ fn owner(state: &State, location: &CUmemLocation, kind: CUmemAllocationType) -> 
         (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE) => {
             state.device(location_id(location)).map(|device| Owner::Device(device.ordinal))
         }
+        (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST) => {
+            Ok(Owner::Host)
+        }
         (
             CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
-            | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
             | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT,
-        ) => Ok(Owner::Host),
+        ) => Ok(Owner::Node),
         _ => Err(INVALID_VALUE),
     }
 }

@@ -45,6 +45,8 @@ pub struct Shape {
     pub imported: bool,
     /// Whether its memory is managed.
     pub managed: bool,
+    /// Whether its memory is that of a NUMA node of the host.
+    pub node: bool,
 }
 
 /// Whose pools a call about default and current pools means.
@@ -54,9 +56,14 @@ pub enum Owner {
     Device(usize),
     /// The host.
     Host,
+    /// The NUMA node of the host.
+    Node,
     /// Managed memory, wherever it is.
     Managed,
 }
+
+/// Owners that are no device.
+const OTHERS: usize = 3;
 
 impl Owner {
     /// Its place in the tables of defaults.
@@ -64,13 +71,15 @@ impl Owner {
         match self {
             Owner::Device(device) => device,
             Owner::Host => devices,
-            Owner::Managed => devices + 1,
+            Owner::Node => devices + 1,
+            Owner::Managed => devices + 2,
         }
     }
 
     fn shape(self) -> Shape {
         let device = if let Owner::Device(device) = self { Some(device) } else { None };
-        Shape { device, handle_types: 0, max: 0, imported: false, managed: self == Owner::Managed }
+        let (managed, node) = (self == Owner::Managed, self == Owner::Node);
+        Shape { device, handle_types: 0, max: 0, imported: false, managed, node }
     }
 }
 
@@ -131,8 +140,8 @@ impl Pools {
         Self {
             all: Vec::new(),
             handles: Table::new(Kind::Pool),
-            default_of: vec![None; devices + 2],
-            current_of: vec![None; devices + 2],
+            default_of: vec![None; devices + OTHERS],
+            current_of: vec![None; devices + OTHERS],
             surplus: false,
         }
     }
@@ -165,6 +174,11 @@ impl Pools {
     /// Whether a device has access to a pool's memory.
     pub fn is_accessible(&self, key: PoolKey, device: usize) -> bool {
         self.get(key).is_none_or(|pool| pool.shape.device == Some(device) || pool.access >> device & 1 == 1)
+    }
+
+    /// Whether a pool's memory is page-locked memory of the host.
+    pub fn is_of_host(&self, key: PoolKey) -> bool {
+        self.get(key).is_some_and(|pool| pool.shape.device.is_none() && !pool.shape.managed)
     }
 
     /// The imported pool that is made of a file of this number.
@@ -217,7 +231,8 @@ impl Pools {
             imports: 0,
             again: 0,
             handle,
-            access: if shape.device.is_none() { u64::MAX } else { 0 },
+            // Measured: no device has access to the memory of the host's pools until it is given it.
+            access: if shape.managed { u64::MAX } else { 0 },
             blocks: Blocks::new(),
             rules: Rules { opportunistic: true, internal: true },
             follow_events: true,
@@ -240,7 +255,7 @@ impl Pools {
     /// # Errors
     /// `OUT_OF_MEMORY` when there are no handles left.
     pub fn default_of(&mut self, owner: Owner) -> Answer<Handle> {
-        let place = owner.place(self.default_of.len() - 2);
+        let place = owner.place(self.default_of.len() - OTHERS);
         if let Some(handle) = self.default_of[place] {
             return Ok(handle);
         }
@@ -255,7 +270,7 @@ impl Pools {
     /// # Errors
     /// `OUT_OF_MEMORY` when there are no handles left.
     pub fn current_of(&mut self, owner: Owner) -> Answer<Handle> {
-        let place = owner.place(self.default_of.len() - 2);
+        let place = owner.place(self.default_of.len() - OTHERS);
         match self.current_of[place].filter(|handle| self.handles.peek(*handle).is_some()) {
             Some(handle) => Ok(handle),
             None => self.default_of(owner),
@@ -269,10 +284,10 @@ impl Pools {
     pub fn set_current(&mut self, owner: Owner, handle: Handle) -> Answer {
         let shape = self.get(self.key(handle)?).ok_or(INVALID_VALUE)?.shape;
         let wanted = owner.shape();
-        if shape.imported || (shape.device, shape.managed) != (wanted.device, wanted.managed) {
+        if shape.imported || (shape.device, shape.managed, shape.node) != (wanted.device, wanted.managed, wanted.node) {
             return Err(INVALID_VALUE);
         }
-        let place = owner.place(self.default_of.len() - 2);
+        let place = owner.place(self.default_of.len() - OTHERS);
         self.current_of[place] = Some(handle);
         Ok(())
     }

@@ -217,10 +217,11 @@ impl Buffer {
         let bytes = size_of_val(values);
         self.check_fits(bytes, "the slice")?;
         refuse_in_capture(stream, "a slice")?;
+        // Measured: the calls that name the device's side take no memory of the host's pools.
+        let from = values.as_ptr().expose_provenance() as u64;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for.
-        let copied = in_context([self], stream, || unsafe {
-            call::memcpy_htod_async(self.as_raw(), values.as_ptr().cast(), bytes, stream.as_raw())
-        });
+        let copied =
+            in_context([self], stream, || unsafe { call::memcpy_async(self.as_raw(), from, bytes, stream.as_raw()) });
         passed(copied, stream)
     }
 
@@ -232,10 +233,10 @@ impl Buffer {
         let bytes = size_of_val(values);
         self.check_fits(bytes, "the slice")?;
         refuse_in_capture(stream, "a slice")?;
+        let to = values.as_mut_ptr().expose_provenance() as u64;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for; `T` is plain.
-        let copied = in_context([self], stream, || unsafe {
-            call::memcpy_dtoh_async(values.as_mut_ptr().cast(), self.as_raw(), bytes, stream.as_raw())
-        });
+        let copied =
+            in_context([self], stream, || unsafe { call::memcpy_async(to, self.as_raw(), bytes, stream.as_raw()) });
         passed(copied, stream)
     }
 
