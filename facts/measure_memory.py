@@ -552,8 +552,9 @@ def main():
     pool_in_use("an imported pool in use, of a device", DEVICE)
     pool_with_a_free_that_waits("an imported pool, a free waits")
     batches_of_managed_memory("batches of managed memory")
-    default_pools_of_the_host()
-    pools_of_the_host("the default pool of the host", default_pool(SYSTEM))
+    if made(ctypes.c_int, "cuDriverGetVersion").value >= 13000:
+        default_pools_of_the_host()
+        pools_of_the_host("the default pool of the host", default_pool(SYSTEM))
     pools_of_the_host("a pool of the host", new_pool(0, SYSTEM))
     pools_of_the_host("a pool of a node of the host", new_pool(0, HOST))
     for kind, name in ((DEVICE, "a device"), (SYSTEM, "the host"), (HOST, "a node"), (CURRENT, "the current node")):
