@@ -334,6 +334,22 @@ def test_in_a_capture(device, stream, on_device):
     graph.close()
 
 
+NARROW = [
+    "bfloat16",
+    *(
+        f"float8_{kind}"
+        for kind in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+    ),
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float4_e2m1fn",
+    "int4",
+    "uint4",
+    "int2",
+    "uint2",
+]
+
+
 def test_types(device, stream, on_device):
     for kind in ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]:
         array = np.arange(6).astype(kind).reshape(2, 3)
@@ -345,6 +361,15 @@ def test_types(device, stream, on_device):
     with contextlib.suppress(ImportError):
         import ml_dtypes
 
+        for name in NARROW:
+            kind = np.dtype(getattr(ml_dtypes, name))
+            array = np.array([0, 1, 1, 0, 0, 1]).astype(kind).reshape(2, 3)
+            target = on_device((2, 3), kind)
+            assert target.dtype == kind and target.size == 6
+            target.copy_from(numpy_view(array), stream)
+            result = np.zeros((2, 3), kind, order="F")
+            target.copy_to(numpy_view(result), stream)
+            assert result.tobytes("C") == array.tobytes("C"), name
         array = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
         target = on_device((2, 3), ml_dtypes.bfloat16)
         target.copy_from(numpy_view(array), stream)
