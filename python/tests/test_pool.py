@@ -1,5 +1,5 @@
-"""Pools: whatever is allocated, used and given back on several streams, no two pieces of memory that are alive overlap, and
-none is given out again before the order of the streams allows it."""
+"""Pools: whatever is allocated, used and given back on several streams, no two pieces of memory that are alive overlap,
+and none is given out again before the order of the streams allows it."""
 
 import contextlib
 
