@@ -169,6 +169,17 @@ def export(conn, bye):
         os._exit(0)
 
 
+def export_by_parts(conn):
+    """Sends a pool's handle and the descriptors of memory and of an event, and goes when it is told to."""
+    device, stream = fresh()
+    resource = DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+    buffer = filled(resource, 0x5B, stream, 4096)
+    event = stream.record(options=EventOptions(ipc_enabled=True))
+    conn.send((resource.allocation_handle, buffer.ipc_descriptor, event.ipc_descriptor))
+    assert conn.recv() == "go"
+    os._exit(0)
+
+
 def export_bytes(conn):
     """Sends what would be imported, and ends."""
     device, stream = fresh()

@@ -26,7 +26,7 @@ from cuirass import (
 from cuirass._event import IPCEventDescriptor
 from cuirass._memory._ipc import IPCAllocationHandle, IPCBufferDescriptor
 
-from .conftest import child
+from .conftest import child, is_sim
 from .ipc_children import filled, mapping_of, open_files, read
 
 
@@ -329,6 +329,42 @@ def test_pinned_memory(device, stream, census):
     assert bytes(memoryview(imported)) == bytes(range(100))
     with pytest.raises(TypeError, match="mapped"):
         mapped.allocate(16, stream=stream)
+
+
+def test_descriptors_of_what_is_closed(device, shared, stream):
+    mapped, files = mapping_of(shared), open_files()
+    exported = filled(shared, 1, stream)
+    descriptor = exported.ipc_descriptor
+    exported.close(stream)
+    stream.sync()
+    with pytest.raises(RuntimeError, match="buffer is closed"):
+        _ = exported.ipc_descriptor
+    # A real driver is not asked for what is gone: nobody promises that it survives that.
+    if is_sim():
+        for _ in range(2):
+            with pytest.raises(CUDAError) as caught:
+                Buffer.from_ipc_descriptor(mapped, descriptor, stream=stream)
+            assert caught.value.call == "cuMemPoolImportPointer"
+            said = f"exported by process {os.getpid()}, which must live and not have freed it yet"
+            assert said in caught.value.__notes__[0]
+            # Nor is it taken for other memory that is at the same place by now.
+            exported = filled(shared, 2, stream)
+    descriptor = exported.ipc_descriptor if is_sim() else filled(shared, 2, stream).ipc_descriptor
+    gone = device.create_stream()
+    gone.close()
+    with pytest.raises(RuntimeError, match="stream is closed"):
+        Buffer.from_ipc_descriptor(mapped, descriptor, stream=gone)
+    mapped.close()
+    with pytest.raises(RuntimeError, match="memory resource is closed"):
+        Buffer.from_ipc_descriptor(mapped, descriptor, stream=stream)
+    event = stream.record(options=EventOptions(ipc_enabled=True))
+    event.close()
+    for use in (lambda: event.ipc_descriptor, lambda: pickle.dumps(event)):
+        with pytest.raises(RuntimeError, match="event is closed"):
+            use()
+    assert open_files() <= files
+    exported.close()
+    stream.sync()
 
 
 def test_memory_taken_for_what_it_is_not(device, shared, stream, census):

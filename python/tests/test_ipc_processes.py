@@ -8,15 +8,17 @@ import pytest
 
 import cuirass
 from cuirass import (
+    Buffer,
     DeviceMemoryResource,
     DeviceMemoryResourceOptions,
+    Event,
     EventOptions,
     PinnedMemoryResource,
     PinnedMemoryResourceOptions,
 )
 
 from . import ipc_children as children
-from .conftest import child, is_sim
+from .conftest import child, is_sim, needs_sim
 from .ipc_children import filled, open_files, read
 
 PATIENCE = 90
@@ -141,6 +143,26 @@ def test_the_exporter_dies_first(bye, device, stream, census):
     buffer.fill(1, stream=stream)
     buffer.close(stream)
     stream.sync()
+
+
+@needs_sim
+def test_the_exporter_dies_before_anybody_has_imported(device, stream, census):
+    """What it sent says whose it was. (What a real driver makes of it is its own affair.)"""
+    with Child("spawn", children.export_by_parts) as child:
+        handle, descriptor, event = child.receive()
+        mapped = DeviceMemoryResource.from_allocation_handle(device, handle)
+        child.conn.send("go")
+        child.process.join(PATIENCE)
+        exporter = child.process.pid
+    files = open_files()
+    # The memory is there as long as its pool is; the event was the process's.
+    with Buffer.from_ipc_descriptor(mapped, descriptor, stream=stream) as buffer:
+        assert read(buffer, stream) == b"\x5b" * 4096
+    with pytest.raises(cuirass.CUDAError, match="cuIpcOpenEventHandle") as caught:
+        Event.from_ipc_descriptor(event)
+    assert exporter and "INVALID_HANDLE" in str(caught.value)
+    stream.sync()
+    assert open_files() <= files
 
 
 @methods

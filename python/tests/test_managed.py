@@ -415,6 +415,25 @@ class TestBatches:
 
 
 @needs_pools
+def test_advice_that_a_driver_takes_only_for_other_memory(stream, resource):
+    """Measured: for the memory of a managed pool it answers NOT_SUPPORTED. A driver that takes it is as good."""
+    with resource.allocate(4096, stream=stream) as buffer:
+        for advise in (
+            lambda: setattr(buffer, "read_mostly", True),
+            lambda: setattr(buffer, "preferred_location", Host()),
+            lambda: setattr(buffer, "preferred_location", None),
+            lambda: buffer.accessed_by.add(Host()),
+        ):
+            try:
+                advise()
+            except cuirass.CUDAError as error:
+                assert error.status.name == "CUDA_ERROR_NOT_SUPPORTED" and error.call.startswith("cuMemAdvise")
+                assert "not for memory of managed pools" in "".join(error.__notes__)
+            else:
+                assert not is_sim()
+
+
+@needs_pools
 def test_a_capture_goes_on(device, stream, resource):
     buffer = resource.allocate(4096, stream=stream)
     stream.sync()

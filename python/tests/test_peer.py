@@ -210,8 +210,20 @@ def test_a_copy_without_access_is_refused(device, other, both):
     here, there = device.create_stream(), other.create_stream()
     near, far = both[0].allocate(256, stream=here), both[1].allocate(256, stream=there)
     there.sync()
-    with pytest.raises(cuirass.CUDAError, match=r"INVALID_VALUE.*cuMemcpy"):
-        near.copy_to(far, stream=here)
+    for work, at, owner in (
+        (lambda: near.copy_to(far, stream=here), here, other),
+        (lambda: near.copy_from(far, stream=here), here, other),
+        (lambda: far.copy_from(near, stream=there), there, device),
+        (lambda: near.copy_from(far, stream=there), there, device),
+        (lambda: near.fill(1, stream=there), there, device),
+        (lambda: far.fill(b"1234", stream=here), here, other),
+    ):
+        with pytest.raises(cuirass.CUDAError, match=r"INVALID_VALUE.*cuMem(cpy|set)") as caught:
+            work()
+        # The driver does not say why.
+        (note,) = caught.value.__notes__
+        assert f"of a pool of device {owner.device_id}, the stream of device {at.device.device_id}: " in note
+        assert "peer_accessible_by" in note
     both[1].peer_accessible_by.add(device)
     near.copy_to(far, stream=here)
     here.sync()

@@ -316,6 +316,15 @@ impl Stream {
         }
     }
 
+    /// The device that it is on, where that is known without asking the driver.
+    pub(crate) fn known_device(&self) -> Option<Device> {
+        match &self.0.origin {
+            Origin::Created(owned) => Some(owned.parent().device()),
+            Origin::Default { bound } => bound.as_ref().map(Context::device),
+            Origin::Foreign { .. } => None,
+        }
+    }
+
     /// The device that it is on.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub fn pool_get_access(pool: CUmemoryPool, location: &CUmemLocation) -> Result<C
     driver_call!(
         entry!(cuMemPoolGetAccess),
         (&raw mut flags, pool, &raw mut location),
-        "pool {pool:p}, location {}",
+        "pool {pool:p}, location type {}",
         location.type_.0
     )?;
     Ok(flags)

@@ -28,7 +28,7 @@ pub fn get_mem_pool(location: &CUmemLocation, kind: CUmemAllocationType) -> Resu
     driver_call!(
         entry!(cuMemGetMemPool),
         (&raw mut pool, &raw mut location, kind),
-        "location {} {}, type {}",
+        "location type {}, number {}, allocation type {}",
         location.type_.0,
         id_of(&location),
         kind.0
@@ -42,7 +42,7 @@ pub fn create(properties: &CUmemPoolProps) -> Result<CUmemoryPool> {
     driver_call!(
         entry!(cuMemPoolCreate),
         (&raw mut pool, properties),
-        "location {} {}, at most {} bytes",
+        "location type {}, number {}, at most {} bytes",
         properties.location.type_.0,
         id_of(&properties.location),
         properties.maxSize

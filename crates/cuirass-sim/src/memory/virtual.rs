@@ -5,6 +5,7 @@
 
 use super::arena::Arena;
 use super::live::{LIVE, Live, NO_DEVICE};
+use super::managed::node;
 use super::{Allocation, Memory, Origin, ipc};
 use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::{Handle, Kind, Table};
@@ -227,11 +228,11 @@ fn device_of(state: &State, prop: &CUmemAllocationProp) -> Answer<Option<usize>>
 
 /// Measured: the host's physical memory is on a node, none is made on the current one, and what is placed by the system
 /// cannot be shared.
-fn check_host(prop: &CUmemAllocationProp) -> Answer {
+fn check_host(state: &State, prop: &CUmemAllocationProp) -> Answer {
     match prop.location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST if prop.requestedHandleTypes.0 != 0 => Err(INVALID_VALUE),
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => Ok(()),
-        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if location_id(&prop.location) >= 0 => Ok(()),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if location_id(&prop.location) == node(state)? => Ok(()),
         _ => Err(INVALID_VALUE),
     }
 }
@@ -268,7 +269,7 @@ pub fn cuMemCreate(
             memory
         }
         None => {
-            check_host(&prop)?;
+            check_host(&state, &prop)?;
             if len > crate::host::default_memory().saturating_mul(2) {
                 return Err(OUT_OF_MEMORY);
             }

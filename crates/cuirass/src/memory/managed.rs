@@ -15,6 +15,7 @@ use crate::memory::pool::{MemoryPool, PooledMemory, pool_resource};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::memory::{managed as call, pool};
+use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{
     CUmem_advise, CUmem_range_attribute, CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
@@ -123,7 +124,14 @@ fn of_number(number: i32) -> Outcome<Option<Location>> {
 
 impl Buffer {
     fn advise(&self, advice: CUmem_advise, location: Location) -> Outcome<()> {
-        in_some_context(|| call::advise(self.as_raw(), self.len(), advice, &location.raw()))
+        in_some_context(|| call::advise(self.as_raw(), self.len(), advice, &location.raw())).map_err(|failure| {
+            // Measured, on CUDA 13.0.
+            if failure.status() == Some(code::NOT_SUPPORTED) && self.pool().is_some() {
+                failure.note("drivers take advice for memory of cuMemAllocManaged, and not for memory of managed pools")
+            } else {
+                failure
+            }
+        })
     }
 
     fn range_attribute(&self, attribute: CUmem_range_attribute) -> Outcome<i32> {

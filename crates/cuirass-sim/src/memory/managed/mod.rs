@@ -73,7 +73,7 @@ fn device_or_host(state: &State, number: CUdevice) -> Answer<Place> {
 }
 
 /// The node that the devices sit at, which is the only one of the simulated machine.
-fn node(state: &State) -> Answer<i32> {
+pub(super) fn node(state: &State) -> Answer<i32> {
     Ok(state.device(0)?.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID))
 }
 

@@ -61,6 +61,9 @@ fn shape(state: &State, props: &CUmemPoolProps) -> Answer<Shape> {
             let device = state.device(location_id(&props.location)).or(Err(INVALID_VALUE))?;
             (Some(device.ordinal), device.memory)
         }
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if location_id(&props.location) != managed::node(state)? => {
+            return Err(INVALID_VALUE);
+        }
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => (None, host_total),

@@ -17,6 +17,7 @@ use crate::event::{Event, EventOptions};
 use crate::graph::recording;
 use crate::memory::buffer::Buffer;
 use crate::memory::pinned::PinnedMemory;
+use crate::memory::pool::PooledMemory;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use bytemuck::Pod;
@@ -176,6 +177,25 @@ fn in_context<const N: usize>(
     scope::submit(context.raw(), "the copy", copy)
 }
 
+/// What the driver leaves unsaid where it refuses memory of another device's pool: the stream's device needs access to it.
+#[cold]
+fn explained(failure: Failure, buffers: &[&Buffer], stream: &Stream) -> Failure {
+    let here = stream.known_device().filter(|_here| failure.status() == Some(code::INVALID_VALUE));
+    let Some(here) = here else { return failure };
+    let owners = buffers.iter().filter_map(|buffer| match buffer.pool()?.memory() {
+        PooledMemory::Device(owner) if owner != here => Some((buffer.as_raw(), owner)),
+        _ => None,
+    });
+    owners.fold(failure, |failure, (address, owner)| {
+        failure.note(format!(
+            "the memory {address:#x} is of a pool of device {}, the stream of device {}: without access to the pool \
+             (peer_accessible_by in Python, MemoryPool::set_access in Rust) a device cannot use its memory",
+            owner.ordinal(),
+            here.ordinal()
+        ))
+    })
+}
+
 impl Buffer {
     fn check_fits(&self, bytes: usize, what: &str) -> Outcome<()> {
         if bytes <= self.len() {
@@ -314,7 +334,7 @@ impl Buffer {
             self.attach(stream);
             source.attach(stream);
         }
-        Ok(copied?)
+        Ok(copied.map_err(|failure| explained(failure, &[self, source], stream))?)
     }
 
     /// Fills the buffer with a byte, in the order of the stream that orders its release.
@@ -346,20 +366,19 @@ impl Buffer {
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
         let count = self.len() / width;
-        let captured = stream;
-        let stream = stream.as_raw();
+        let raw = stream.as_raw();
         // SAFETY: [stream-ordered-copy] the caller's promise; `count` elements of the pattern's width fill the buffer.
         let filled = unsafe {
             match *pattern {
-                [a] => call::memset_d8_async(self.as_raw(), a, count, stream),
-                [a, b] => call::memset_d16_async(self.as_raw(), u16::from_le_bytes([a, b]), count, stream),
-                [a, b, c, d] => call::memset_d32_async(self.as_raw(), u32::from_le_bytes([a, b, c, d]), count, stream),
+                [a] => call::memset_d8_async(self.as_raw(), a, count, raw),
+                [a, b] => call::memset_d16_async(self.as_raw(), u16::from_le_bytes([a, b]), count, raw),
+                [a, b, c, d] => call::memset_d32_async(self.as_raw(), u32::from_le_bytes([a, b, c, d]), count, raw),
                 _ => Ok(()),
             }
         };
         if recording::any() {
-            self.attach(captured);
+            self.attach(stream);
         }
-        Ok(filled?)
+        Ok(filled.map_err(|failure| explained(failure, &[self], stream))?)
     }
 }
