@@ -309,13 +309,33 @@ def test_objects_without_any_protocol():
     for object_ in (object(), 5, None, "text"):
         with pytest.raises(BufferError, match="neither"):
             StridedMemoryView.from_any_interface(object_, -1)
-        for make in (
-            lambda each: StridedMemoryView.from_dlpack(each, -1),
-            lambda each: StridedMemoryView.from_cuda_array_interface(each, -1),
-            StridedMemoryView.from_array_interface,
+        kind = type(object_).__name__
+        for make, name in (
+            (lambda each: StridedMemoryView.from_dlpack(each, -1), "__dlpack_device__"),
+            (lambda each: StridedMemoryView.from_cuda_array_interface(each, -1), "__cuda_array_interface__"),
+            (StridedMemoryView.from_array_interface, "__array_interface__"),
         ):
-            with pytest.raises(AttributeError):
+            with pytest.raises(TypeError, match=f"^obj must have {name}, {kind} has not$"):
                 make(object_)
+        with pytest.raises(TypeError, match=f"buffer must be a Buffer, not {kind}"):
+            StridedMemoryView.from_buffer(object_, (1,), itemsize=1)
+
+
+def test_an_interface_that_fails_itself_says_so():
+    class Fails:
+        @property
+        def __array_interface__(self):
+            return self.nothing
+
+        @property
+        def __dlpack_device__(self):
+            raise LookupError("mine")
+
+    with pytest.raises(TypeError, match="__array_interface__, Fails has not") as caught:
+        StridedMemoryView.from_array_interface(Fails())
+    assert "nothing" in str(caught.value.__cause__)
+    with pytest.raises(LookupError, match="mine"):
+        StridedMemoryView.from_dlpack(Fails(), -1)
 
 
 def test_the_consumers_stream_reaches_the_producer():

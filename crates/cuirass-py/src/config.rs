@@ -1,6 +1,7 @@
 //! `LaunchConfig`: the shape of a launch.
 
 use crate::handle::Equal;
+use crate::number::{out_of_range, shown};
 use cuirass::LaunchConfig as Config;
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -71,18 +72,15 @@ fn not_sizes(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
 fn size(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u32> {
     match object.extract::<u32>() {
         Ok(size @ 1..) => Ok(size),
-        _ => Err(PyValueError::new_err(format!(
-            "LaunchConfig.{name} must be from 1 to {}, it is {}",
-            u32::MAX,
-            object.repr()?
-        ))),
+        _ => Err(out_of_range(&format!("LaunchConfig.{name}"), &1, &u32::MAX, &shown(object))),
     }
 }
 
 fn bytes(object: &Bound<'_, PyAny>) -> PyResult<u32> {
     object.extract::<u32>().map_err(|error| {
         if error.is_instance_of::<PyTypeError>(object.py()) {
-            return error;
+            let kind = object.get_type().name().map(|kind| kind.to_string()).unwrap_or_default();
+            return PyTypeError::new_err(format!("LaunchConfig.shmem_size must be an int, not {kind}"));
         }
         PyValueError::new_err("LaunchConfig.shmem_size must not be negative, and fit in 32 bits")
     })

@@ -6,7 +6,7 @@ use crate::device;
 use crate::error::{not_constructed, run};
 use crate::handle;
 use crate::handle::Equal;
-use crate::memory::resource::size_of;
+use crate::number::{self, Number};
 use crate::slot::Detached;
 use cuirass::KernelAttribute;
 use pyo3::exceptions::PyTypeError;
@@ -226,10 +226,12 @@ impl KernelOccupancy {
     fn max_active_blocks_per_multiprocessor(
         &self,
         py: Python<'_>,
-        block_size: i32,
-        dynamic_shared_memory_size: &Bound<'_, PyAny>,
+        block_size: Number<i32>,
+        dynamic_shared_memory_size: Number<usize>,
     ) -> PyResult<i32> {
-        let (bytes, device) = (size_of(dynamic_shared_memory_size)?, device::current(py)?);
+        let block_size = block_size.named("block_size")?;
+        let bytes = dynamic_shared_memory_size.named("dynamic_shared_memory_size")?;
+        let device = device::current(py)?;
         run(py, || self.kernel.max_active_blocks(block_size, bytes, device))
     }
 
@@ -246,15 +248,16 @@ impl KernelOccupancy {
         &self,
         py: Python<'py>,
         dynamic_shared_memory_needed: &Bound<'py, PyAny>,
-        block_size_limit: i32,
+        block_size_limit: Number<i32>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !dynamic_shared_memory_needed.is_instance_of::<PyInt>() {
             return Err(PyTypeError::new_err(
                 "dynamic_shared_memory_needed must be an int; a callback is not available yet",
             ));
         }
-        let (bytes, device) = (size_of(dynamic_shared_memory_needed)?, device::current(py)?);
-        let pair = run(py, || self.kernel.max_potential_block_size(bytes, block_size_limit, device))?;
+        let bytes = number::of(dynamic_shared_memory_needed, "dynamic_shared_memory_needed")?;
+        let (limit, device) = (block_size_limit.named("block_size_limit")?, device::current(py)?);
+        let pair = run(py, || self.kernel.max_potential_block_size(bytes, limit, device))?;
         py.import("cuirass._types")?.getattr("MaxPotentialBlockSizeOccupancyResult")?.call1(pair)
     }
 
@@ -263,11 +266,12 @@ impl KernelOccupancy {
     fn available_dynamic_shared_memory_per_block(
         &self,
         py: Python<'_>,
-        num_blocks_per_multiprocessor: i32,
-        block_size: i32,
+        num_blocks_per_multiprocessor: Number<i32>,
+        block_size: Number<i32>,
     ) -> PyResult<usize> {
-        let device = device::current(py)?;
-        run(py, || self.kernel.available_dynamic_shared_bytes(num_blocks_per_multiprocessor, block_size, device))
+        let blocks = num_blocks_per_multiprocessor.named("num_blocks_per_multiprocessor")?;
+        let (block_size, device) = (block_size.named("block_size")?, device::current(py)?);
+        run(py, || self.kernel.available_dynamic_shared_bytes(blocks, block_size, device))
     }
 
     /// The largest cluster that a launch of this shape can have. Not available yet.

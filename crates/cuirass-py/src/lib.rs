@@ -21,6 +21,7 @@ mod launch;
 mod memory;
 mod module;
 mod nested;
+mod number;
 mod options;
 mod program;
 mod properties;

@@ -1,5 +1,6 @@
 //! Options: data classes of the Python package, read here.
 
+use crate::number;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -28,7 +29,7 @@ pub fn stream(options: Option<&Bound<'_, PyAny>>) -> PyResult<cuirass::StreamOpt
         None => Ok(cuirass::StreamOptions::default()),
         Some(options) => Ok(cuirass::StreamOptions {
             nonblocking: flag(&options, "nonblocking")?,
-            priority: options.getattr("priority")?.extract()?,
+            priority: number::of_optional(&options.getattr("priority")?, "priority")?,
         }),
     }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::run;
+use crate::number::Number;
 use cuirass::driver::{self, Driver};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -170,7 +171,8 @@ pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
 /// A deterministic schedule with a seed; a free one without.
 #[pyfunction]
 #[pyo3(signature = (seed=None))]
-pub fn _sim_seed(py: Python<'_>, seed: Option<u64>) -> PyResult<()> {
+pub fn _sim_seed(py: Python<'_>, seed: Option<Number<u64>>) -> PyResult<()> {
+    let seed = seed.map(|seed| seed.named("seed")).transpose()?;
     let answer: c_int = match seed {
         Some(seed) => {
             let symbol = symbol(py, "cuirass_sim_set_seed")?;

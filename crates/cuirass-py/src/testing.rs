@@ -1,6 +1,7 @@
 //! Faults and recordings for the tests of programs: what `cuirass.testing` rests on.
 
 use crate::error::ask;
+use crate::number::Number;
 use cuirass::testing as rust;
 use cuirass_fault::lock::Mutex;
 use pyo3::prelude::*;
@@ -34,12 +35,14 @@ impl Fault {
 pub fn _inject(
     py: Python<'_>,
     call: Option<&str>,
-    nth: u64,
-    times: Option<u64>,
-    status: u32,
+    nth: Number<u64>,
+    times: Option<Number<u64>>,
+    status: Number<u32>,
     done: bool,
     this_thread: bool,
 ) -> PyResult<Fault> {
+    let (nth, status) = (nth.named("nth")?, status.named("status")?);
+    let times = times.map(|times| times.named("times")).transpose()?;
     let manner = if done { rust::Manner::Done } else { rust::Manner::Refused };
     let fault = call.map_or_else(rust::Fault::in_any_call, rust::Fault::in_call);
     let mut fault = fault.nth(nth).times(times.unwrap_or(u64::MAX)).status(status).manner(manner);
@@ -82,6 +85,6 @@ pub fn _known_calls() -> Vec<&'static str> {
 
 /// CUDA's name of one of the driver's statuses.
 #[pyfunction]
-pub fn _status_name(code: u32) -> Option<&'static str> {
-    cuirass::driver::status_name(code)
+pub fn _status_name(code: Number<u32>) -> PyResult<Option<&'static str>> {
+    Ok(cuirass::driver::status_name(code.named("status")?))
 }

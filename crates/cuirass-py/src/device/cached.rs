@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::error::{ask, run};
 use crate::handle;
 use crate::memory::pool::DeviceMemoryResource;
+use crate::number::{out_of_range, shown};
 use crate::slot::{Detached, drop_detached};
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -142,9 +143,9 @@ pub fn argument(py: Python<'_>, object: &Bound<'_, PyAny>, name: &str) -> PyResu
     if let Ok(device) = object.cast::<Device>() {
         return Ok(device.get().device);
     }
-    let ordinal = ordinal(object, name)?;
+    let ordinal = ordinal(py, object, name)?;
     crate::sim::prepare(py)?;
-    run(py, || cuirass::Device::new(ordinal))
+    of_ordinal(py, ordinal, name)
 }
 
 /// The device of the current context; 0 where none is current.
@@ -156,16 +157,34 @@ pub fn current(py: Python<'_>) -> PyResult<cuirass::Device> {
     }
 }
 
-pub(super) fn ordinal(object: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
-    object.extract::<i32>().map_err(|error| {
-        let py = object.py();
-        let explained = if error.is_instance_of::<PyTypeError>(py) {
-            PyTypeError::new_err(format!("{name} must be an int or a Device"))
-        } else {
-            PyValueError::new_err(format!("{name} is far out of range"))
-        };
-        explained.set_cause(py, Some(error));
-        explained
+/// A number that may be a device's.
+pub(super) fn ordinal(py: Python<'_>, object: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
+    object.extract::<i32>().or_else(|error| {
+        if error.is_instance_of::<PyTypeError>(py) {
+            let explained = PyTypeError::new_err(format!("{name} must be an int or a Device"));
+            explained.set_cause(py, Some(error));
+            return Err(explained);
+        }
+        Err(no_device(py, name, &shown(object))?)
+    })
+}
+
+/// The device of a number.
+pub(super) fn of_ordinal(py: Python<'_>, ordinal: i32, name: &str) -> PyResult<cuirass::Device> {
+    match run(py, || cuirass::Device::new(ordinal)) {
+        Err(error) if error.is_instance_of::<PyValueError>(py) => Err(no_device(py, name, &ordinal.to_string())?),
+        device => device,
+    }
+}
+
+/// The error for a number that no device has; that of the driver, where there is none.
+#[cold]
+fn no_device(py: Python<'_>, name: &str, shown: &str) -> PyResult<PyErr> {
+    crate::sim::prepare(py)?;
+    let count = run(py, cuirass::Device::all)?.len();
+    Ok(match count.checked_sub(1) {
+        Some(last) => out_of_range(name, &0, &last, shown),
+        None => PyValueError::new_err(format!("{name} is {shown}, and there is no device")),
     })
 }
 

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod cached;
 
-use cached::ordinal;
 pub use cached::{address, argument, current};
+use cached::{of_ordinal, ordinal};
 
 /// A GPU.
 ///
@@ -60,9 +60,9 @@ impl Device {
             Some(object) => match object.cast::<Device>() {
                 Ok(device) => device.get().device,
                 Err(_number) => {
-                    let ordinal = ordinal(object, "device_id")?;
+                    let ordinal = ordinal(py, object, "device_id")?;
                     crate::sim::prepare(py)?;
-                    run(py, || cuirass::Device::new(ordinal))?
+                    of_ordinal(py, ordinal, "device_id")?
                 }
             },
         };

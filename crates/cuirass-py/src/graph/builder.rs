@@ -6,6 +6,7 @@ use crate::graph::condition::{self, GraphCondition};
 use crate::graph::definition::GraphDefinition;
 use crate::graph::exec::Graph;
 use crate::graph::options;
+use crate::number::Number;
 use crate::raw::{nothing, raw};
 use crate::report::python_is_usable;
 use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
@@ -239,7 +240,12 @@ impl GraphBuilder {
     /// ------
     /// ValueError
     ///     For fewer than two.
-    fn split<'py>(slf: &Bound<'py, GraphBuilder>, py: Python<'py>, count: isize) -> PyResult<Bound<'py, PyTuple>> {
+    fn split<'py>(
+        slf: &Bound<'py, GraphBuilder>,
+        py: Python<'py>,
+        count: Number<isize>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let count = count.named("count")?;
         let count = usize::try_from(count).map_err(|_negative| {
             PyValueError::new_err(format!("a capture is split into at least 2 branches, not {count}"))
         })?;
@@ -320,7 +326,8 @@ impl GraphBuilder {
     /// default_value : int, optional
     ///     What it is at the start of every launch; without it, what it was.
     #[pyo3(signature = (default_value=None))]
-    fn create_condition(&self, py: Python<'_>, default_value: Option<u32>) -> PyResult<GraphCondition> {
+    fn create_condition(&self, py: Python<'_>, default_value: Option<Number<u32>>) -> PyResult<GraphCondition> {
+        let default_value = default_value.map(|value| value.named("default_value")).transpose()?;
         let builder = self.enter()?;
         Ok(GraphCondition(run(py, || builder.create_condition(default_value))?))
     }
@@ -348,8 +355,9 @@ impl GraphBuilder {
         &self,
         py: Python<'py>,
         condition: &Bound<'py, PyAny>,
-        count: isize,
+        count: Number<isize>,
     ) -> PyResult<Bound<'py, PyTuple>> {
+        let count = count.named("count")?;
         let (builder, condition) = (self.enter()?, condition::argument(condition)?);
         let count = usize::try_from(count).unwrap_or(0);
         PyTuple::new(py, GraphBuilder::all(run(py, || builder.switch(&condition, count))?, py)?)

@@ -2,6 +2,7 @@
 
 use crate::error::run;
 use crate::graph::keep::Kept;
+use crate::number;
 use crate::report::{python_is_usable, report_later};
 use cuirass::graph::GraphBuilder;
 use cuirass_fault::{Failure, Misuse};
@@ -144,7 +145,7 @@ fn add_c(
     match user_data {
         None => {}
         Some(number) if number.is_instance_of::<PyInt>() => {
-            data = number.extract().map_err(|_range| PyValueError::new_err("user_data is no address"))?;
+            data = number::of(number, "user_data")?;
         }
         Some(object) => {
             kept.data = crate::memory::bytes_of(object)?;

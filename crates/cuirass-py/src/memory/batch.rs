@@ -9,6 +9,7 @@ use crate::memory::copy::{copy_options, refuse_stream};
 use crate::memory::location;
 use crate::memory::managed::check_managed;
 use crate::memory::share::Memory;
+use crate::number;
 use crate::room;
 use crate::slot::Use;
 use crate::stream;
@@ -258,20 +259,25 @@ pub fn _copy_pitched(
     py: Python<'_>,
     dst: &Bound<'_, PyAny>,
     src: &Bound<'_, PyAny>,
-    extent: (usize, usize, usize),
-    to: (usize, usize, usize),
-    from_: (usize, usize, usize),
+    extent: [Bound<'_, PyAny>; 3],
+    to: [Bound<'_, PyAny>; 3],
+    from_: [Bound<'_, PyAny>; 3],
     stream: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let (dst, src, stream) = (argument(dst, "dst")?, argument(src, "src")?, stream::argument(stream)?);
-    let (width, height, depth) = extent;
+    let [width, height, depth] = numbers(&extent, ["width", "height", "depth"])?;
     let extent = CopyExtent { width, height, depth };
-    let lies = |(offset, pitch, rows): (usize, usize, usize)| Pitched { offset, pitch, rows };
+    let lies = |[offset, pitch, rows]: [usize; 3]| Pitched { offset, pitch, rows };
+    let to = lies(numbers(&to, ["dst_offset", "dst_pitch", "dst_rows"])?);
+    let from_ = lies(numbers(&from_, ["src_offset", "src_pitch", "src_rows"])?);
     let (target, source) = (dst.get().enter()?, src.get().enter()?);
     // SAFETY: [stream-ordered-copy] as above.
-    run(py, || unsafe {
-        target.buffer().copy_pitched_from_unordered(lies(to), source.buffer(), lies(from_), extent, &stream)
-    })?;
+    run(py, || unsafe { target.buffer().copy_pitched_from_unordered(to, source.buffer(), from_, extent, &stream) })?;
     keep::buffer(&stream, dst)?;
     keep::buffer(&stream, src)
+}
+
+fn numbers(given: &[Bound<'_, PyAny>; 3], names: [&str; 3]) -> PyResult<[usize; 3]> {
+    let ([one, two, three], [first, second, third]) = (given, names);
+    Ok([number::of(one, first)?, number::of(two, second)?, number::of(three, third)?])
 }

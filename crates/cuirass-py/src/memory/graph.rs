@@ -4,6 +4,7 @@ use crate::device;
 use crate::error::{not_constructed, run};
 use crate::memory::buffer::Buffer;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
+use crate::number::Number;
 use crate::slot::Detached;
 use crate::stream;
 use cuirass::MemoryResource as _;
@@ -138,7 +139,8 @@ impl GraphMemoryResourceAttributes {
     }
 
     #[setter]
-    fn set_reserved_mem_high(&self, py: Python<'_>, value: u64) -> PyResult<()> {
+    fn set_reserved_mem_high(&self, py: Python<'_>, value: Number<u64>) -> PyResult<()> {
+        let value = value.named("reserved_mem_high")?;
         run(py, || self.0.set_attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, value))
     }
 
@@ -155,7 +157,8 @@ impl GraphMemoryResourceAttributes {
     }
 
     #[setter]
-    fn set_used_mem_high(&self, py: Python<'_>, value: u64) -> PyResult<()> {
+    fn set_used_mem_high(&self, py: Python<'_>, value: Number<u64>) -> PyResult<()> {
+        let value = value.named("used_mem_high")?;
         run(py, || self.0.set_attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, value))
     }
 }

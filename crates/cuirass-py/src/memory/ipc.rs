@@ -2,6 +2,7 @@
 
 use crate::error::{close, not_constructed, raised, run};
 use crate::memory::pool::MemPool;
+use crate::number::Number;
 use crate::slot::{Closed, Share, Slot, Use};
 use cuirass::memory::{IpcAllocationHandle, IpcBufferDescriptor, IpcEventDescriptor};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -25,7 +26,13 @@ impl BufferDescriptor {
 
     /// As it was received; also the driver's own 64 bytes.
     #[classmethod]
-    fn _init(_cls: &Bound<'_, PyType>, py: Python<'_>, reserved: &[u8], size: usize) -> PyResult<BufferDescriptor> {
+    fn _init(
+        _cls: &Bound<'_, PyType>,
+        py: Python<'_>,
+        reserved: &[u8],
+        size: Number<usize>,
+    ) -> PyResult<BufferDescriptor> {
+        let size = size.named("size")?;
         if let Ok(data) = <[u8; 64]>::try_from(reserved) {
             return Ok(BufferDescriptor(IpcBufferDescriptor::from_raw(data, size)));
         }
@@ -132,9 +139,10 @@ impl AllocationHandle {
     fn _init(
         _cls: &Bound<'_, PyType>,
         py: Python<'_>,
-        handle: i32,
+        handle: Number<i32>,
         uuid: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<AllocationHandle> {
+        let handle = handle.named("handle")?;
         let uuid = uuid.map(uuid_of).transpose()?;
         let handle = run(py, || IpcAllocationHandle::duplicate_of(handle, uuid))?;
         Ok(AllocationHandle::of(handle))
@@ -226,11 +234,12 @@ pub fn handle_argument<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, A
         return Ok(handle.clone());
     }
     let py = object.py();
-    let Ok(file) = object.extract::<i32>() else {
+    let Ok(file) = object.extract::<Number<i32>>() else {
         let kind = object.get_type().name()?;
         let text = format!("alloc_handle must be an IPCAllocationHandle or a file descriptor, not {kind}");
         return Err(PyTypeError::new_err(text));
     };
+    let file = file.named("alloc_handle")?;
     // An OSError for what is none.
     py.import("os")?.call_method1("fstat", (file,))?;
     Bound::new(py, AllocationHandle::of(run(py, || IpcAllocationHandle::duplicate_of(file, None))?))

@@ -2,11 +2,12 @@
 
 use crate::device::{self, Device};
 use crate::handle::Equal;
+use crate::number::{out_of_range, shown};
 use cuirass::memory::Location;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyInt, PyTuple, PyType};
 
 /// The host as a place of managed memory, as :class:`Device` is one.
 ///
@@ -61,8 +62,10 @@ impl Host {
         let node = numa_id.map(|node| {
             let number = if node.is_instance_of::<PyBool>() { None } else { node.extract::<i32>().ok() };
             number.filter(|number| *number >= 0).ok_or_else(|| {
-                let shown = node.repr().map(|text| text.to_string()).unwrap_or_default();
-                PyValueError::new_err(format!("numa_id must be a number from 0, not {shown}"))
+                if node.is_instance_of::<PyInt>() && !node.is_instance_of::<PyBool>() {
+                    return out_of_range("numa_id", &0, &i32::MAX, &shown(node));
+                }
+                PyValueError::new_err(format!("numa_id must be an int from 0 to {}, not {}", i32::MAX, shown(node)))
             })
         });
         let node = node.transpose()?;

@@ -7,6 +7,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::location;
 use crate::memory::pool::MemPool;
 use crate::memory::resource::{overrides_deallocate, size_of, through_override};
+use crate::number;
 use crate::options;
 use crate::slot::Detached;
 use crate::stream;
@@ -41,7 +42,7 @@ pub struct ManagedMemoryResource {
 
 /// What the options say of the place where memory is rather to be.
 fn preferred(py: Python<'_>, options: &Bound<'_, PyAny>) -> PyResult<Option<Location>> {
-    let number: Option<i32> = options.getattr("preferred_location")?.extract()?;
+    let number: Option<i32> = number::of_optional(&options.getattr("preferred_location")?, "preferred_location")?;
     let kind = options.getattr("preferred_location_type")?;
     let shown = number.map_or_else(|| "None".to_owned(), |number| number.to_string());
     let wrong = |wanted: &str| Err(PyValueError::new_err(format!("preferred_location must be {wanted}, not {shown}")));

@@ -6,6 +6,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::ipc;
 use crate::memory::pool::MemPool;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
+use crate::number;
 use crate::options;
 use crate::slot::Detached;
 use crate::stream;
@@ -51,9 +52,9 @@ impl PinnedMemoryResource {
             None => Detached::new(run(py, PinnedPool::current)?),
             Some(options) => {
                 let options = PinnedMemoryResourceOptions {
-                    max_size: size_of(&options.getattr("max_size")?)?,
+                    max_size: number::of(&options.getattr("max_size")?, "max_size")?,
                     ipc_enabled: options::flag(&options, "ipc_enabled")?,
-                    numa_id: options.getattr("numa_id")?.extract()?,
+                    numa_id: number::of_optional(&options.getattr("numa_id")?, "numa_id")?,
                 };
                 if options.ipc_enabled {
                     ipc::send(cls)?;

@@ -7,6 +7,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::ipc::{self, AllocationHandle};
 use crate::memory::pool_attributes::MemPoolAttributes;
 use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_of, through_override};
+use crate::number;
 use crate::options;
 use crate::raw::raw;
 use crate::slot::{Closed, Detached, Slot};
@@ -320,7 +321,7 @@ impl DeviceMemoryResource {
             None => Detached::new(run(py, || device.memory_resource())?),
             Some(options) => {
                 let options = DeviceMemoryResourceOptions {
-                    max_size: size_of(&options.getattr("max_size")?)?,
+                    max_size: number::of(&options.getattr("max_size")?, "max_size")?,
                     ipc_enabled: options::flag(&options, "ipc_enabled")?,
                 };
                 if options.ipc_enabled {

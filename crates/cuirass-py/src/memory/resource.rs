@@ -100,7 +100,8 @@ pub fn size_of(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     object.extract::<usize>().map_err(|error| {
         let py = object.py();
         if error.is_instance_of::<PyTypeError>(py) {
-            return error;
+            let kind = object.get_type().name().map(|kind| kind.to_string()).unwrap_or_default();
+            return PyTypeError::new_err(format!("size must be an int, not {kind}"));
         }
         let wrong = PyValueError::new_err("size must not be negative, and fit in the address space");
         wrong.set_cause(py, Some(error));

@@ -4,6 +4,7 @@ use crate::device::{self, Device};
 use crate::error::run;
 use crate::memory::buffer::Buffer;
 use crate::memory::resource::{MemoryResource, overrides_deallocate, size_of, through_override};
+use crate::number;
 use crate::options;
 use crate::slot::Detached;
 use crate::stream;
@@ -104,6 +105,8 @@ impl VirtualMemoryResource {
     ///
     /// Raises
     /// ------
+    /// ValueError
+    ///     If the driver knows no memory there.
     /// CUDAError
     ///     What the driver answers.
     #[pyo3(signature = (ptr, size, *, stream=None))]
@@ -157,7 +160,7 @@ impl VirtualMemoryResource {
         new_size: &Bound<'py, PyAny>,
         config: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, Buffer>> {
-        let size = size_of(new_size)?;
+        let size = number::of(new_size, "new_size")?;
         let resource = slf.get().resource(py, config)?;
         buf.get().replaced(
             buf,
@@ -313,8 +316,8 @@ fn parse(config: &Bound<'_, PyAny>, device: cuirass::Device) -> PyResult<Options
         handle_type,
         recommended_granularity,
         gpu_direct_rdma: options::flag(config, "gpu_direct_rdma")?,
-        address_hint: config.getattr("addr_hint")?.extract::<Option<u64>>()?.unwrap_or(0),
-        address_alignment: config.getattr("addr_align")?.extract()?,
+        address_hint: number::of_optional(&config.getattr("addr_hint")?, "addr_hint")?.unwrap_or(0),
+        address_alignment: number::of_optional(&config.getattr("addr_align")?, "addr_align")?,
         self_access: access(config, "self_access")?,
         peers,
         peer_access: access(config, "peer_access")?,

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::Buffer;
+use crate::number::{out_of_range, shown};
 use crate::report::{python_is_usable, with_exception_aside};
 use crate::stream;
 use crate::view::dlpack::{
@@ -280,7 +281,7 @@ fn consumer(device: Device, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option
             let wrong = if error.is_instance_of::<PyTypeError>(py) {
                 PyTypeError::new_err("stream must be None or the number of a stream")
             } else {
-                PyValueError::new_err("stream must be a stream's number, it is far out of range")
+                out_of_range("stream", &i64::MIN, &i64::MAX, &shown(given))
             };
             wrong.set_cause(py, Some(error));
             wrong

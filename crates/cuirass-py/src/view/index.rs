@@ -1,5 +1,6 @@
 //! Numbers, tuples and slices as arguments of layouts.
 
+use crate::number::{Number, out_of_range, shown};
 use crate::room::check_axes;
 use cuirass::view::{Dims, Index, StrideOrder};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -7,56 +8,63 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySlice, PyString, PyTuple};
 
-/// A number: `ValueError` for one that is too large for its kind.
-pub struct Number<T>(pub T);
+/// A tuple (or list) of numbers, of an argument that is named once the function knows it.
+pub struct Numbers(Result<Dims, String>);
 
-impl<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>> FromPyObject<'a, 'py> for Number<T> {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Number<T>> {
-        match object.extract::<T>() {
-            Ok(number) => Ok(Number(number)),
-            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
-                let range = PyValueError::new_err(format!("{} is out of range: {error}", object.repr()?));
-                range.set_cause(object.py(), Some(error));
-                Err(range)
-            }
-            Err(error) => Err(error),
-        }
+impl Numbers {
+    pub fn named(self, name: &str) -> PyResult<Dims> {
+        self.0.map_err(|shown| out_of_range(&format!("each number of {name}"), &i64::MIN, &i64::MAX, &shown))
     }
 }
 
-/// A tuple (or list) of numbers.
-pub struct Numbers(pub Dims);
+/// The numbers, or the first that is too large, as it is shown.
+fn numbers<'py>(items: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<Numbers> {
+    let mut numbers = Dims::new();
+    for item in items {
+        match item.extract::<i64>() {
+            Ok(number) => numbers.push(number),
+            Err(error) if error.is_instance_of::<PyTypeError>(item.py()) => {
+                return Err(PyTypeError::new_err(format!("expected ints, got {}", item.get_type().name()?)));
+            }
+            Err(_range) => return Ok(Numbers(Err(shown(&item)))),
+        }
+    }
+    Ok(Numbers(Ok(numbers)))
+}
 
 impl<'py> FromPyObject<'_, 'py> for Numbers {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Numbers> {
-        let number = |item: Bound<'py, PyAny>| Ok(item.extract::<Number<i64>>()?.0);
         if let Ok(tuple) = object.cast::<PyTuple>() {
             check_axes(tuple.len())?;
-            return Ok(Numbers(tuple.iter().map(number).collect::<PyResult<Dims>>()?));
+            return numbers(tuple.iter());
         }
         if let Ok(list) = object.cast::<PyList>() {
             check_axes(list.len())?;
-            return Ok(Numbers(list.iter().map(number).collect::<PyResult<Dims>>()?));
+            return numbers(list.iter());
         }
         Err(PyTypeError::new_err(format!("expected a tuple of ints, got {}", object.get_type().name()?)))
     }
 }
 
 /// A number, or a tuple of them.
-pub struct OneOrMore(pub Dims);
+pub struct OneOrMore(Numbers);
+
+impl OneOrMore {
+    pub fn named(self, name: &str) -> PyResult<Dims> {
+        self.0.named(name)
+    }
+}
 
 impl<'py> FromPyObject<'_, 'py> for OneOrMore {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<OneOrMore> {
         if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
-            return Ok(OneOrMore(object.extract::<Numbers>()?.0));
+            return Ok(OneOrMore(object.extract::<Numbers>()?));
         }
-        Ok(OneOrMore(Dims::from_elem(object.extract::<Number<i64>>()?.0, 1)))
+        Ok(OneOrMore(numbers(std::iter::once(object.to_owned()))?))
     }
 }
 
@@ -92,7 +100,7 @@ impl<'py> FromPyObject<'_, 'py> for Order {
                 ))),
             };
         }
-        Ok(Order::Axes(object.extract::<Numbers>()?.0))
+        Ok(Order::Axes(object.extract::<Numbers>()?.named("stride_order")?))
     }
 }
 
@@ -120,8 +128,8 @@ fn index(object: &Bound<'_, PyAny>) -> PyResult<Index> {
         let start = place(&object.getattr(intern!(py, "start"))?)?;
         return Ok(Index::Slice { start, stop: place(&object.getattr(intern!(py, "stop"))?)?, step });
     }
-    match object.extract::<Number<i64>>() {
-        Ok(Number(index)) => Ok(Index::At(index)),
+    match object.extract::<Number<i64>>().and_then(|index| index.named("an index")) {
+        Ok(index) => Ok(Index::At(index)),
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(PyTypeError::new_err(format!(
             "layouts are indexed by ints, slices and tuples of them, not by {}",
             object.get_type().name()?

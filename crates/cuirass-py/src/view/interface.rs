@@ -1,12 +1,13 @@
 //! The array interfaces: `__cuda_array_interface__` and `__array_interface__`.
 
 use crate::error::raised;
+use crate::number;
 use crate::view::dlpack::{self, CPU, CUDA, Device, Dims, refused};
 use crate::view::dtype;
 use crate::view::parts::Parts;
 use crate::view::protocol::order;
 use cuirass::memory::pointer_info;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -17,7 +18,7 @@ const OLDEST: i64 = 3;
 /// The view of an object with `__cuda_array_interface__`.
 pub fn from_cuda(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     let py = object.py();
-    let found = object.getattr(intern!(py, "__cuda_array_interface__"))?;
+    let found = needed(object, intern!(py, "__cuda_array_interface__"))?;
     let interface =
         found.cast::<PyDict>().map_err(|_other| wrong_type("__cuda_array_interface__", "a dict", &found))?;
     let parts = read(interface, object)?;
@@ -46,9 +47,23 @@ fn device_of(py: Python<'_>, address: u64) -> PyResult<i32> {
     }
 }
 
+/// An attribute of an object that is of the wrong type without it.
+pub fn needed<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    object.getattr(name).map_err(|error| {
+        if !error.is_instance_of::<PyAttributeError>(py) {
+            return error;
+        }
+        let kind = object.get_type().name().map(|kind| kind.to_string()).unwrap_or_default();
+        let wrong = PyTypeError::new_err(format!("obj must have {name}, {kind} has not"));
+        wrong.set_cause(py, Some(error));
+        wrong
+    })
+}
+
 /// The view of an object with `__array_interface__`.
 pub fn from_host(object: &Bound<'_, PyAny>) -> PyResult<Parts> {
-    let found = object.getattr(intern!(object.py(), "__array_interface__"))?;
+    let found = needed(object, intern!(object.py(), "__array_interface__"))?;
     let interface = found.cast::<PyDict>().map_err(|_other| wrong_type("__array_interface__", "a dict", &found))?;
     let parts = read(interface, object)?;
     Ok(Parts { ask_driver: true, ..parts })
@@ -109,14 +124,14 @@ fn read(interface: &Bound<'_, PyDict>, exporter: &Bound<'_, PyAny>) -> PyResult<
     let shape = must(interface, intern!(py, "shape"))?;
     let shape =
         shape.cast::<PyTuple>().map_err(|_other| wrong_type("the array interface's shape", "a tuple", &shape))?;
-    let shape = numbers(shape)?;
+    let shape = numbers(shape, "the shape")?;
     let strides = match given(interface, intern!(py, "strides"))? {
         None => None,
         Some(strides) => {
             let strides = strides
                 .cast::<PyTuple>()
                 .map_err(|_other| wrong_type("the array interface's strides", "a tuple", &strides))?;
-            Some(numbers(strides)?)
+            Some(numbers(strides, "the strides")?)
         }
     };
     let (strides, has_strides) = layout(&shape, strides, itemsize)?;
@@ -141,9 +156,17 @@ fn read(interface: &Bound<'_, PyDict>, exporter: &Bound<'_, PyAny>) -> PyResult<
     })
 }
 
-pub fn numbers(tuple: &Bound<'_, PyTuple>) -> PyResult<Dims> {
+/// The numbers of a tuple, which has this name.
+pub fn numbers(tuple: &Bound<'_, PyTuple>, name: &str) -> PyResult<Dims> {
     crate::room::check_axes(tuple.len())?;
-    tuple.iter_borrowed().map(|number| number.extract::<i64>()).collect()
+    let mut numbers = Dims::new();
+    for item in tuple.iter_borrowed() {
+        numbers.push(match item.extract::<i64>() {
+            Ok(number) => number,
+            Err(_wrong) => number::of(&item, &format!("each number of {name}"))?,
+        });
+    }
+    Ok(numbers)
 }
 
 /// Strides in elements, of strides in bytes.

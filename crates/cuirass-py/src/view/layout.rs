@@ -1,8 +1,9 @@
 //! `_StridedLayout`: where the elements of a tensor are.
 
-use super::index::{Indices, Number, Numbers, OneOrMore, Order};
+use super::index::{Indices, Numbers, OneOrMore, Order};
 use crate::error::ask;
 use crate::handle::Equal;
+use crate::number::Number;
 use cuirass::view::StridedLayout as Layout;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
@@ -64,12 +65,13 @@ impl StridedLayout {
         itemsize: Number<usize>,
         divide_strides: bool,
     ) -> PyResult<StridedLayout> {
-        let strides = strides.as_ref().map(|strides| strides.0.as_slice());
+        let (shape, itemsize) = (shape.named("shape")?, itemsize.named("itemsize")?);
+        let strides = strides.map(|strides| strides.named("strides")).transpose()?;
         made(py, || {
             if divide_strides {
-                Layout::from_byte_strides(&shape.0, strides, itemsize.0)
+                Layout::from_byte_strides(&shape, strides.as_deref(), itemsize)
             } else {
-                Layout::new(&shape.0, strides, itemsize.0)
+                Layout::new(&shape, strides.as_deref(), itemsize)
             }
         })
     }
@@ -104,7 +106,8 @@ impl StridedLayout {
         itemsize: Number<usize>,
         stride_order: Order,
     ) -> PyResult<StridedLayout> {
-        made(py, || Layout::dense(&shape.0, itemsize.0, stride_order.get()))
+        let (shape, itemsize) = (shape.named("shape")?, itemsize.named("itemsize")?);
+        made(py, || Layout::dense(&shape, itemsize, stride_order.get()))
     }
 
     /// Make a layout without gaps of the shape and item size of another one.
@@ -328,7 +331,8 @@ impl StridedLayout {
     ///     For another number of elements, and where no strides list the elements in this order, so that they would
     ///     have to be copied.
     fn reshaped(&self, py: Python<'_>, shape: Numbers) -> PyResult<StridedLayout> {
-        made(py, || self.0.reshaped(&shape.0))
+        let shape = shape.named("shape")?;
+        made(py, || self.0.reshaped(&shape))
     }
 
     /// The axes in another order.
@@ -348,7 +352,8 @@ impl StridedLayout {
     /// ValueError
     ///     For what is no permutation of the axes.
     fn permuted(&self, py: Python<'_>, axis_order: Numbers) -> PyResult<StridedLayout> {
-        made(py, || self.0.permuted(&axis_order.0))
+        let axes = axis_order.named("axis_order")?;
+        made(py, || self.0.permuted(&axes))
     }
 
     /// Merge axes with those before them wherever one stride serves for both, the last axis running fastest.
@@ -370,7 +375,7 @@ impl StridedLayout {
     /// ValueError
     ///     For an axis that is not there, and an extent beyond 64 bits.
     #[pyo3(
-        signature = (start_axis=Number(0), end_axis=Number(-1), mask=None),
+        signature = (start_axis=Number::new(0), end_axis=Number::new(-1), mask=None),
         text_signature = "($self, start_axis=0, end_axis=-1, mask=None)"
     )]
     fn flattened(
@@ -380,7 +385,9 @@ impl StridedLayout {
         end_axis: Number<i64>,
         mask: Option<Number<u64>>,
     ) -> PyResult<StridedLayout> {
-        made(py, || self.0.flattened(start_axis.0, end_axis.0, mask.map(|mask| mask.0)))
+        let (start, end) = (start_axis.named("start_axis")?, end_axis.named("end_axis")?);
+        let mask = mask.map(|mask| mask.named("mask")).transpose()?;
+        made(py, || self.0.flattened(start, end, mask))
     }
 
     /// Without the axes of one element.
@@ -410,7 +417,8 @@ impl StridedLayout {
     /// ValueError
     ///     For an axis beyond the new shape, or named twice.
     fn unsqueezed(&self, py: Python<'_>, axis: OneOrMore) -> PyResult<StridedLayout> {
-        made(py, || self.0.unsqueezed(&axis.0))
+        let axis = axis.named("axis")?;
+        made(py, || self.0.unsqueezed(&axis))
     }
 
     /// Repeat axes of one element, and new axes before the first one, to a shape: by strides of zero.
@@ -430,7 +438,8 @@ impl StridedLayout {
     /// ValueError
     ///     For fewer dimensions, and an extent that is not that of an axis with more than one element.
     fn broadcast_to(&self, py: Python<'_>, shape: Numbers) -> PyResult<StridedLayout> {
-        made(py, || self.0.broadcast_to(&shape.0))
+        let shape = shape.named("shape")?;
+        made(py, || self.0.broadcast_to(&shape))
     }
 
     /// The same bytes as elements of another size.
@@ -458,7 +467,7 @@ impl StridedLayout {
     ///     larger elements if the extent of the axis, another stride or the slice offset is no whole number of them, or
     ///     ``data_ptr`` is not aligned.
     #[pyo3(
-        signature = (itemsize, data_ptr=Number(0), axis=Number(-1), keep_dim=true),
+        signature = (itemsize, data_ptr=Number::new(0), axis=Number::new(-1), keep_dim=true),
         text_signature = "($self, itemsize, data_ptr=0, axis=-1, keep_dim=True)"
     )]
     fn repacked(
@@ -469,7 +478,8 @@ impl StridedLayout {
         axis: Number<i64>,
         keep_dim: bool,
     ) -> PyResult<StridedLayout> {
-        made(py, || self.0.repacked(itemsize.0, data_ptr.0, axis.0, keep_dim))
+        let (itemsize, address, axis) = (itemsize.named("itemsize")?, data_ptr.named("data_ptr")?, axis.named("axis")?);
+        made(py, || self.0.repacked(itemsize, address, axis, keep_dim))
     }
 
     /// Find the largest elements that :meth:`repacked` can make.
@@ -494,7 +504,7 @@ impl StridedLayout {
     /// ValueError
     ///     For a ``max_itemsize`` below the item size, and an axis that is not there.
     #[pyo3(
-        signature = (max_itemsize=Number(16), data_ptr=Number(0), axis=Number(-1)),
+        signature = (max_itemsize=Number::new(16), data_ptr=Number::new(0), axis=Number::new(-1)),
         text_signature = "($self, max_itemsize=16, data_ptr=0, axis=-1)"
     )]
     fn max_compatible_itemsize(
@@ -504,7 +514,9 @@ impl StridedLayout {
         data_ptr: Number<usize>,
         axis: Number<i64>,
     ) -> PyResult<usize> {
-        ask(py, || self.0.max_compatible_itemsize(max_itemsize.0, data_ptr.0, axis.0))
+        let (most, address) = (max_itemsize.named("max_itemsize")?, data_ptr.named("data_ptr")?);
+        let axis = axis.named("axis")?;
+        ask(py, || self.0.max_compatible_itemsize(most, address, axis))
     }
 
     /// The layout of a part, as brackets take it: ``layout[1:, ::-2]``.

@@ -238,7 +238,7 @@ fn check_itemsize(of_dtype: usize, of_layout: usize) -> PyResult<()> {
 /// A tuple of numbers.
 fn tuple(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Dims> {
     match object.cast::<PyTuple>() {
-        Ok(tuple) => interface::numbers(tuple),
+        Ok(tuple) => interface::numbers(tuple, name),
         Err(_other) => {
             let kind = object.get_type().name()?;
             Err(PyTypeError::new_err(format!("{name} must be a tuple of int, not {kind}")))

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::run;
+use crate::number::{out_of_range, shown};
 use crate::stream;
 use crate::view::cupy;
 use crate::view::dlpack::{self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCHANGE_API, ExchangeApi, VERSION, refused};
@@ -165,7 +166,7 @@ pub fn consumer(stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
     let number = match stream.extract::<i64>() {
         Ok(number) => number,
         Err(_other) => i64::try_from(handle_of(stream)?)
-            .map_err(|_range| PyValueError::new_err("stream_ptr is far out of range"))?,
+            .map_err(|_range| out_of_range("stream_ptr", &-1, &i64::MAX, &shown(stream)))?,
     };
     if number < -1 {
         return Err(PyValueError::new_err(format!("stream_ptr={number} is no stream")));
@@ -267,7 +268,7 @@ static NEWEST: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 /// The view of an object, by its methods.
 pub fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     let py = object.py();
-    let device = object.call_method0(intern!(py, "__dlpack_device__"))?;
+    let device = super::interface::needed(object, intern!(py, "__dlpack_device__"))?.call0()?;
     // The kind is an enum of some libraries, which converts to an int.
     let (kind, id) = device.extract::<(i32, i32)>()?;
     if !matches!(kind, CPU | CUDA | CUDA_HOST | CUDA_MANAGED) {
@@ -283,7 +284,7 @@ pub fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     }
     let version = NEWEST.get_or_try_init(py, || (VERSION.major, VERSION.minor).into_pyobject(py).map(Bound::unbind))?;
     keywords.set_item(intern!(py, "max_version"), version)?;
-    let method = object.getattr(intern!(py, "__dlpack__"))?;
+    let method = super::interface::needed(object, intern!(py, "__dlpack__"))?;
     let capsule = match method.call((), Some(&keywords)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             // A producer from before version 1.0.

@@ -3,6 +3,7 @@
 use crate::context::not_yet;
 use crate::error::ask;
 use crate::nested;
+use crate::number::Number;
 use crate::raw::raw;
 use crate::stream::Stream;
 use crate::view::copy;
@@ -199,6 +200,8 @@ impl StridedMemoryView {
     ///
     /// Raises
     /// ------
+    /// TypeError
+    ///     If the object has no such interface.
     /// BufferError
     ///     If ``stream_ptr`` is ``None``, or the object offers what a view cannot be of. What the object raises.
     #[classmethod]
@@ -223,6 +226,8 @@ impl StridedMemoryView {
     ///
     /// Raises
     /// ------
+    /// TypeError
+    ///     If the object has no such interface.
     /// BufferError
     ///     If ``stream_ptr`` is ``None``, or the array is masked or of an older version.
     #[classmethod]
@@ -239,6 +244,8 @@ impl StridedMemoryView {
     ///
     /// Raises
     /// ------
+    /// TypeError
+    ///     If the object has no such interface.
     /// BufferError
     ///     If the array is masked or of an older version.
     #[classmethod]
@@ -306,10 +313,11 @@ impl StridedMemoryView {
         buffer: &Bound<'py, PyAny>,
         shape: &Bound<'py, PyAny>,
         strides: Option<&Bound<'py, PyAny>>,
-        itemsize: Option<usize>,
+        itemsize: Option<Number<usize>>,
         dtype: Option<&Bound<'py, PyAny>>,
         is_readonly: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let itemsize = itemsize.map(|itemsize| itemsize.named("itemsize")).transpose()?;
         let parts = parts::of_buffer(buffer, shape, strides, itemsize, dtype, is_readonly)?;
         StridedMemoryView::make(cls, parts)
     }

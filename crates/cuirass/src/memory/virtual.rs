@@ -5,6 +5,7 @@ use crate::deferred;
 use crate::device::Device;
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::location::Location;
+use crate::memory::pointer;
 use crate::stream::Stream;
 use crate::{Error, Outcome, Result};
 use cuirass_call::graph::builder;
@@ -491,10 +492,18 @@ impl MemoryResource for VirtualMemoryResource {
 
     /// For memory of one allocation that never grew, of the size that its buffer had.
     fn deallocate(&self, address: u64, bytes: usize, stream: &Stream) -> Result<()> {
+        let leaking = |failure: Failure| failure.leaking(format_args!("memory {address:#x}"));
+        let is_there = address.checked_add(bytes as u64).is_some()
+            && pointer::read(address).map_err(leaking)?.is_device_accessible;
+        if !is_there {
+            let text =
+                format!("no virtual memory of {bytes} bytes begins at {address:#x}: there is nothing to release");
+            return Err(Failure::misuse(Misuse::Value, text).raise());
+        }
         let reservation = Reservation { address, bytes, mapped: SmallVec::from_iter([bytes]), is_stuck: false };
         let stream = match self.bound(stream) {
             Ok(stream) => stream,
-            Err(failure) => return Err(failure.leaking(format_args!("memory {address:#x}")).raise()),
+            Err(failure) => return Err(leaking(failure).raise()),
         };
         Ok(release(SmallVec::from_iter([reservation]), self.context.clone(), Some(stream))?)
     }
