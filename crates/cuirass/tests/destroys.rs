@@ -265,14 +265,19 @@ fn every_destroy_that_is_called_is_in_the_table() {
     assert_eq!(destroys, tested);
     // A handle's kind, as the reports call it.
     let kinds: BTreeSet<&str> = ROWS.iter().map(|row| row.what).collect();
-    for kind in kinds_in_the_source() {
+    // The source is not where only the tests were carried.
+    let source = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    if !source.exists() {
+        return;
+    }
+    for kind in kinds_in(source) {
         let is_capture = ["a graph builder that is building", "a forked graph builder"].contains(&kind.as_str());
         assert!(is_capture || kinds.contains(kind.as_str()), "{kind} has no row");
     }
 }
 
 /// The names of all kinds of handle: `const NAME` of each `impl Kind`.
-fn kinds_in_the_source() -> Vec<String> {
+fn kinds_in(source: &std::path::Path) -> Vec<String> {
     fn read(folder: &std::path::Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -286,7 +291,7 @@ fn kinds_in_the_source() -> Vec<String> {
         }
     }
     let mut found = Vec::new();
-    read(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut found);
+    read(source, &mut found);
     assert!(found.len() >= 12, "{found:?}");
     found
 }
