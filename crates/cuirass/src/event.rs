@@ -1,6 +1,6 @@
 //! Events: markers in streams, for order and for time.
 
-use crate::context::{Context, scope};
+use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
 use crate::graph::recording;
@@ -8,8 +8,13 @@ use crate::memory::IpcEventDescriptor;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::event as call;
+use cuirass_call::graph::builder;
+use cuirass_call::later::Attempt;
 use cuirass_call::owner::{Kind, Owned};
-use cuirass_call::sys::cuda::CUevent;
+use cuirass_call::status::code;
+use cuirass_call::sys::cuda::{CUevent, CUstreamCaptureStatus};
+use cuirass_fault::Failure;
+use std::sync::Arc;
 
 const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
@@ -185,4 +190,73 @@ impl std::fmt::Debug for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Event({:p})", self.as_raw())
     }
+}
+
+/// One stream that has to pass what is on it.
+pub(crate) enum Passing {
+    /// Its event is not recorded yet: the stream is being captured.
+    Unmarked(Stream),
+    /// Behind what has to be passed.
+    Marked(Arc<Event>),
+    Passed(Arc<Event>),
+}
+
+impl Passing {
+    /// Looks whether the stream has passed it, which disturbs no capture.
+    pub(crate) fn step(&mut self) -> Outcome<Attempt> {
+        if let Passing::Unmarked(stream) = self {
+            match mark(stream)? {
+                None => return Ok(Attempt::Wait),
+                Some(event) => *self = Passing::Marked(Arc::new(event)),
+            }
+        }
+        if let Passing::Marked(event) = self {
+            if !capture::relaxed(|| query_inner(event))? {
+                return Ok(Attempt::Wait);
+            }
+            *self = Passing::Passed(Arc::clone(event));
+        }
+        Ok(Attempt::Done)
+    }
+
+    /// Gives up its event.
+    pub(crate) fn close(self) -> Outcome<()> {
+        let event = match self {
+            Passing::Marked(event) | Passing::Passed(event) => Arc::into_inner(event),
+            Passing::Unmarked(_) => None,
+        };
+        event.map_or(Ok(()), |event| event.close().map_err(Failure::from))
+    }
+}
+
+/// An event behind what is on a stream; `None` while the stream is being captured.
+fn mark(stream: &Stream) -> Outcome<Option<Event>> {
+    let context = stream.context_inner()?;
+    let raw = stream.as_raw();
+    scope::create(
+        context.as_raw(),
+        || {
+            match builder::stream_is_capturing(raw) {
+                Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => {}
+                Ok(_captured) => return Ok(None),
+                Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
+                    failure.answered();
+                    return Ok(None);
+                }
+                Err(failure) => return Err(failure),
+            }
+            // Held outside, so that it is undone with the failure where the mode cannot be restored.
+            let mut made = None;
+            let result = capture::relaxed(|| {
+                let event = made.insert(Event::create(&context, &EventOptions::default())?);
+                cuirass_call::event::record(event.as_raw(), raw)
+            });
+            match (result, made) {
+                (Ok(()), made) => Ok(made),
+                (Err(failure), None) => Err(failure),
+                (Err(failure), Some(event)) => Err(Failure::from(event.undone_after(failure.raise()))),
+            }
+        },
+        |event| event.map_or(Ok(()), |event| event.close().map_err(Failure::from)),
+    )
 }

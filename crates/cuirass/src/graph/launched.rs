@@ -1,14 +1,13 @@
 //! Where a graph was launched, and the release of what it refers to once those launches are done.
 
-use crate::context::{Context, capture as relaxed_scope, scope};
+use crate::context::{Context, capture as relaxed_scope};
 use crate::deferred;
-use crate::event::{Event, EventOptions};
+use crate::event::{Event, EventOptions, Passing};
 use crate::graph::recording::Attachments;
 use crate::stream::Stream;
 use crate::{Outcome, event};
 use cuirass_call::graph::builder as call;
 use cuirass_call::later::Attempt;
-use cuirass_call::status::code;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
@@ -162,15 +161,6 @@ impl Place {
     }
 }
 
-/// One stream that has to pass what was on it.
-enum Passing {
-    /// Its event is not recorded yet: the stream is being captured.
-    Unmarked(Stream),
-    /// Behind the launches.
-    Marked(Arc<Event>),
-    Passed,
-}
-
 /// What waits for its streams.
 struct Waiting {
     streams: Vec<Passing>,
@@ -213,7 +203,7 @@ impl Waiting {
         let mut done = true;
         for at in 0..self.streams.len() {
             let Some(passing) = self.streams.get_mut(at) else { break };
-            match step(passing) {
+            match passing.step() {
                 Ok(Attempt::Done) => {}
                 Ok(Attempt::Wait) => done = false,
                 Err(failure) => {
@@ -233,52 +223,4 @@ impl Waiting {
     fn leaked(failure: Failure) -> Failure {
         failure.note("what the graph refers to is leaked, since it is not certain that its launches are done")
     }
-}
-
-fn step(passing: &mut Passing) -> Outcome<Attempt> {
-    if let Passing::Unmarked(stream) = passing {
-        match mark(stream)? {
-            None => return Ok(Attempt::Wait),
-            Some(event) => *passing = Passing::Marked(Arc::new(event)),
-        }
-    }
-    if let Passing::Marked(event) = passing {
-        if !relaxed_scope::relaxed(|| event::query_inner(event))? {
-            return Ok(Attempt::Wait);
-        }
-        *passing = Passing::Passed;
-    }
-    Ok(Attempt::Done)
-}
-
-/// An event behind what is on a stream; `None` while the stream is being captured.
-fn mark(stream: &Stream) -> Outcome<Option<Event>> {
-    let context = stream.context_inner()?;
-    let raw = stream.as_raw();
-    scope::create(
-        context.as_raw(),
-        || {
-            match call::stream_is_capturing(raw) {
-                Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => {}
-                Ok(_captured) => return Ok(None),
-                Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
-                    failure.answered();
-                    return Ok(None);
-                }
-                Err(failure) => return Err(failure),
-            }
-            // Held outside, so that it is undone with the failure where the mode cannot be restored.
-            let mut made = None;
-            let result = relaxed_scope::relaxed(|| {
-                let event = made.insert(Event::create(&context, &EventOptions::default())?);
-                cuirass_call::event::record(event.as_raw(), raw)
-            });
-            match (result, made) {
-                (Ok(()), made) => Ok(made),
-                (Err(failure), None) => Err(failure),
-                (Err(failure), Some(event)) => Err(Failure::from(event.undone_after(failure.raise()))),
-            }
-        },
-        |event| event.map_or(Ok(()), |event| event.close().map_err(Failure::from)),
-    )
 }

@@ -208,9 +208,13 @@ pub fn free_in_order(state: &mut State, start: u64, at: &At) -> Answer {
     let before = state.before(at);
     let id = state.memory.at(start).ok_or(INVALID_VALUE)?.id;
     let mapping = state.memory.imports.all.get(&start).ok_or(INVALID_VALUE)?.mapping.clone();
-    let pushed = state.push(at.queue, &before, Work::Task(Arc::new(Unmap { start, id, mapping }))).map(drop);
+    let pool = state.memory.imports.all.get(&start).map(|import| import.pool);
+    let pushed = state.push(at.queue, &before, Work::Task(Arc::new(Unmap { start, id, mapping })));
+    if let (Ok(done), Some(pool)) = (&pushed, pool) {
+        state.memory.pools.unmapped_at(pool, *done, &state.engine);
+    }
     forget(state, start);
-    pushed
+    pushed.map(drop)
 }
 
 /// Frees imported memory; no work uses it any more.

@@ -7,6 +7,7 @@ use crate::c::{In, Out, Untyped, location_id};
 use crate::handle::Handle;
 use crate::state::{self, State};
 use crate::status::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
+use crate::{report, thread};
 use cuirass_sys::cuda::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
     CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
@@ -110,6 +111,14 @@ pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> Answer {
     // Measured: not while memory is imported from it, however often the pool was imported.
     if state.memory.pools.get(key).is_some_and(|pool| pool.shape.imported && pool.has_imports()) {
         return Err(INVALID_VALUE);
+    }
+    if state.memory.pools.get(key).is_some_and(|pool| pool.is_unmapping(&state.engine)) {
+        report::bug(format!(
+            "{}: the free of memory of this imported pool is not done: a real driver says that it has destroyed it, and \
+             keeps it",
+            thread::place()
+        ));
+        return Ok(());
     }
     if let Some(pool) = state.memory.pools.get_mut(key).filter(|pool| pool.again > 0) {
         pool.again -= 1;

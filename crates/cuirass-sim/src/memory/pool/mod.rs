@@ -15,6 +15,7 @@ pub use order::*;
 use super::ipc::{PoolFile, Source};
 use super::live::LIVE;
 use super::{Allocation, GRAIN, Origin};
+use crate::engine::{Dep, Engine};
 use crate::handle::{Handle, Kind, Table};
 use crate::state::State;
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
@@ -101,6 +102,8 @@ pub struct Pool {
     pub backing: Backing,
     /// How many allocations are imported from it.
     imports: u64,
+    /// The frees of imported allocations that may not be done yet.
+    unmapping: Vec<Dep>,
     /// How often an imported pool was imported again, and not yet destroyed as often.
     pub(in super::super) again: u64,
     /// Its handle.
@@ -118,6 +121,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Whether the free of an imported allocation is not done yet.
+    pub fn is_unmapping(&self, engine: &Engine) -> bool {
+        !engine.all_reached(&self.unmapping)
+    }
+
     /// Whether an allocation of it is imported and not freed.
     pub fn has_imports(&self) -> bool {
         self.imports != 0
@@ -207,6 +215,14 @@ impl Pools {
         access
     }
 
+    /// Notes the free of an imported allocation, which is done once a place is reached.
+    pub fn unmapped_at(&mut self, key: PoolKey, done: Dep, engine: &Engine) {
+        if let Some(pool) = self.get_mut(key) {
+            pool.unmapping.retain(|dep| !engine.reached(*dep));
+            pool.unmapping.push(done);
+        }
+    }
+
     /// Forgets a pool that was destroyed once nothing of it is left.
     fn reap(&mut self, key: PoolKey) {
         if self.get(key).is_some_and(|pool| pool.closed && pool.reserved[0] == 0 && pool.imports == 0) {
@@ -229,6 +245,7 @@ impl Pools {
             shape,
             backing,
             imports: 0,
+            unmapping: Vec::new(),
             again: 0,
             handle,
             // Measured: no device has access to the memory of the host's pools until it is given it.

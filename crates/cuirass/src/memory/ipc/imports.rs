@@ -5,6 +5,7 @@
 
 use crate::context::{capture, scope};
 use crate::deferred;
+use crate::event::Passing;
 use crate::memory::buffer::{self, Range};
 use crate::memory::ipc::descriptor::IpcBufferDescriptor;
 use crate::memory::pointer;
@@ -180,7 +181,48 @@ fn unmap_if_unused(
     };
     drop(imports);
     drop(forgotten);
-    attempt
+    match attempt {
+        Ok(Attempt::Done) => keep_until_unmapped(pool.clone(), stream).map(|()| Attempt::Done),
+        other => other,
+    }
+}
+
+/// Keeps a pool until what was unmapped is so for the device too: a driver loses one that is destroyed before that, with
+/// its descriptor (measured).
+fn keep_until_unmapped(pool: MemoryPool, stream: &Stream) -> Outcome<()> {
+    let stream = match stream.bound_context() {
+        None if stream.is_default() => stream.bound_to(pool.context().clone()),
+        _ => stream.clone(),
+    };
+    let mut passing = Passing::Unmarked(stream);
+    match passing.step() {
+        Ok(Attempt::Done) => passing.close(),
+        Ok(Attempt::Wait) => {
+            let (handle, mut kept) = (pool.as_raw(), Some((passing, pool)));
+            deferred::defer("an imported memory pool", handle, move || {
+                let Some((mut passing, pool)) = kept.take() else { return Ok(Attempt::Done) };
+                match passing.step() {
+                    Ok(Attempt::Done) => passing.close().map(|()| Attempt::Done),
+                    Ok(Attempt::Wait) => {
+                        kept = Some((passing, pool));
+                        Ok(Attempt::Wait)
+                    }
+                    Err(failure) => Err(still_used(passing, &pool, failure)),
+                }
+            });
+            Ok(())
+        }
+        Err(failure) => Err(still_used(passing, &pool, failure)),
+    }
+}
+
+#[cold]
+fn still_used(passing: Passing, pool: &MemoryPool, failure: Failure) -> Failure {
+    let what = format_args!(
+        "imported pool {:p}, of which the device may not be done with memory that was freed,",
+        pool.as_raw()
+    );
+    destroyed_after(scope::keep_if_leaked(pool.clone(), failure.leaking(what)), passing.close())
 }
 
 /// Memory that was not unmapped: its pool is kept, since the driver destroys none that memory is imported from.
@@ -188,7 +230,10 @@ fn unmap_if_unused(
 fn kept(address: u64, pool: &MemoryPool, failure: Failure) -> Failure {
     let is_said = failure.facts().is_some_and(|facts| facts.leaked);
     let what = format_args!("imported memory {address:#x} (pool {:p})", pool.as_raw());
-    let failure = if is_said { failure } else { failure.leaking(what) };
+    let failure = match is_said {
+        true => failure.note(format!("so is the imported pool {:p}", pool.as_raw())),
+        false => failure.leaking(what),
+    };
     scope::keep_if_leaked(pool.clone(), failure)
 }
 
