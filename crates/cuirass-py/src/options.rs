@@ -3,7 +3,7 @@
 use crate::number;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict, PyString};
 
 /// Options as the data class they should be: an instance, or a mapping of its fields. `None` where there are none.
 pub fn instance<'py>(options: Option<&Bound<'py, PyAny>>, class: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -20,7 +20,24 @@ pub fn instance<'py>(options: Option<&Bound<'py, PyAny>>, class: &str) -> PyResu
 
 /// A flag that may be `None`, which is false.
 pub fn flag(options: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
-    options.getattr(name)?.is_truthy()
+    truth(&options.getattr(name)?, name)
+}
+
+/// A value that is true or false. Text is neither: "no" would be true.
+pub fn truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+        return Err(PyTypeError::new_err(format!("{name} must be a bool, not {}", value.get_type().name()?)));
+    }
+    value.is_truthy()
+}
+
+/// A text that may be `None`.
+pub fn text(options: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<String>> {
+    let value = options.getattr(name)?;
+    value.extract().map_err(|_not_text| match value.get_type().name() {
+        Ok(kind) => PyTypeError::new_err(format!("{name} must be a str, not {kind}")),
+        Err(error) => error,
+    })
 }
 
 /// How a stream is made.

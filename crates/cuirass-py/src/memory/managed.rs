@@ -261,7 +261,7 @@ impl ManagedBuffer {
 
     #[setter]
     fn set_read_mostly(slf: &Bound<'_, ManagedBuffer>, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (memory, value) = (slf.as_super().get().enter()?, value.is_truthy()?);
+        let (memory, value) = (slf.as_super().get().enter()?, options::truth(value, "read_mostly")?);
         run(py, || memory.buffer().set_read_mostly(value))
     }
 

@@ -15,7 +15,7 @@ use cuirass::memory::{
 };
 use cuirass::{DeviceAttribute, raw};
 use cuirass_fault::lock::Mutex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 /// Memory of reserved addresses that physical memory is mapped to (``cuMemAddressReserve``, ``cuMemCreate``,
@@ -265,7 +265,7 @@ fn unknown(name: &str, value: &str, known: &str) -> PyErr {
 }
 
 fn access(config: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<VirtualMemoryAccess>> {
-    match config.getattr(name)?.extract::<Option<String>>()?.as_deref() {
+    match options::text(config, name)?.as_deref() {
         None => Ok(None),
         Some("r") => Ok(Some(VirtualMemoryAccess::Read)),
         Some("rw") => Ok(Some(VirtualMemoryAccess::ReadWrite)),
@@ -276,7 +276,7 @@ fn access(config: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<VirtualMemor
 /// What the data class says.
 fn parse(config: &Bound<'_, PyAny>, device: cuirass::Device) -> PyResult<Options> {
     let py = config.py();
-    let text = |name: &str| config.getattr(name)?.extract::<Option<String>>();
+    let text = |name: &str| options::text(config, name);
     match text("allocation_type")?.as_deref() {
         Some("pinned") => {}
         Some("managed") => return Err(PyValueError::new_err("allocation_type: virtual memory cannot be managed")),
@@ -308,7 +308,12 @@ fn parse(config: &Bound<'_, PyAny>, device: cuirass::Device) -> PyResult<Options
         other => return Err(unknown("granularity", other.unwrap_or("None"), "'minimum' and 'recommended'")),
     };
     let mut peers = Vec::new();
-    for peer in config.getattr("peers")?.try_iter()? {
+    let given = config.getattr("peers")?;
+    let Ok(devices) = given.try_iter() else {
+        let message = format!("peers must be an iterable of devices, not {}", given.get_type().name()?);
+        return Err(PyTypeError::new_err(message));
+    };
+    for peer in devices {
         peers.push(device::argument(py, &peer?, "peers")?);
     }
     Ok(Options {
