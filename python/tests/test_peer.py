@@ -6,8 +6,9 @@ import pytest
 import cuirass
 from cuirass import Device, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource
 from cuirass._memory._peer_access_utils import PeerAccessibleBySetProxy
+from cuirass.utils import CopyOptions, copy_2d, copy_3d, copy_batch
 
-from .conftest import KERNELS, child, needs_sim
+from .conftest import KERNELS, child, driver_version, needs_sim
 
 
 @pytest.fixture
@@ -210,6 +211,13 @@ def test_a_copy_without_access_is_refused(device, other, both):
     here, there = device.create_stream(), other.create_stream()
     near, far = both[0].allocate(256, stream=here), both[1].allocate(256, stream=there)
     there.sync()
+    options = CopyOptions(src_access_order="any")
+    batches = [
+        (lambda: near.copy_to(far, stream=here, options=options), here, other),
+        (lambda: copy_batch(here, [near], [far]), here, other),
+    ]
+    if driver_version() < (13, 0):
+        batches = []
     for work, at, owner in (
         (lambda: near.copy_to(far, stream=here), here, other),
         (lambda: near.copy_from(far, stream=here), here, other),
@@ -217,6 +225,9 @@ def test_a_copy_without_access_is_refused(device, other, both):
         (lambda: near.copy_from(far, stream=there), there, device),
         (lambda: near.fill(1, stream=there), there, device),
         (lambda: far.fill(b"1234", stream=here), here, other),
+        (lambda: copy_2d(far, near, width=16, height=4, stream=here), here, other),
+        (lambda: copy_3d(near, far, width=16, height=2, depth=2, stream=there), there, device),
+        *batches,
     ):
         with pytest.raises(cuirass.CUDAError, match=r"INVALID_VALUE.*cuMem(cpy|set)") as caught:
             work()

@@ -1,6 +1,6 @@
 //! Copies with options, and many copies at once.
 
-use super::Buffer;
+use super::{Buffer, explained};
 use crate::context::scope;
 use crate::graph::recording;
 use crate::memory::few::{FOR_A_BATCH, Few, few};
@@ -177,7 +177,8 @@ unsafe fn submit(copies: &[BatchedCopy<'_>], stream: &Stream) -> Outcome<()> {
     let copy = || unsafe { call::memcpy_batch_async(&mut to, &mut from, &mut sizes, &mut attributes, stream.as_raw()) };
     // Measured: unlike a plain copy, a batch wants a context to be current.
     let context = stream.context_inner()?;
-    scope::submit(context.raw(), "the batch", copy)
+    let sides = || copies.iter().flat_map(|copy| [copy.to, copy.from]);
+    scope::submit(context.raw(), "the batch", copy).map_err(|failure| explained(failure, sides(), stream))
 }
 
 impl Buffer {

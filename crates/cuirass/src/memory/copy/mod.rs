@@ -177,23 +177,23 @@ fn in_context<const N: usize>(
     scope::submit(context.raw(), "the copy", copy)
 }
 
-/// What the driver leaves unsaid where it refuses memory of another device's pool: the stream's device needs access to it.
+/// What the driver leaves unsaid where it refuses memory of another device's pool: the stream's device needs access to
+/// it. Of the first such buffer.
 #[cold]
-fn explained(failure: Failure, buffers: &[&Buffer], stream: &Stream) -> Failure {
+fn explained<'a>(failure: Failure, buffers: impl IntoIterator<Item = &'a Buffer>, stream: &Stream) -> Failure {
     let here = stream.known_device().filter(|_here| failure.status() == Some(code::INVALID_VALUE));
     let Some(here) = here else { return failure };
-    let owners = buffers.iter().filter_map(|buffer| match buffer.pool()?.memory() {
+    let far = buffers.into_iter().find_map(|buffer| match buffer.pool()?.memory() {
         PooledMemory::Device(owner) if owner != here => Some((buffer.as_raw(), owner)),
         _ => None,
     });
-    owners.fold(failure, |failure, (address, owner)| {
-        failure.note(format!(
-            "the memory {address:#x} is of a pool of device {}, the stream of device {}: without access to the pool \
-             (peer_accessible_by in Python, MemoryPool::set_access in Rust) a device cannot use its memory",
-            owner.ordinal(),
-            here.ordinal()
-        ))
-    })
+    let Some((address, owner)) = far else { return failure };
+    failure.note(format!(
+        "the memory {address:#x} is of a pool of device {}, the stream of device {}: without access to the pool \
+         (peer_accessible_by in Python, MemoryPool::set_access in Rust) a device cannot use its memory",
+        owner.ordinal(),
+        here.ordinal()
+    ))
 }
 
 impl Buffer {
@@ -334,7 +334,7 @@ impl Buffer {
             self.attach(stream);
             source.attach(stream);
         }
-        Ok(copied.map_err(|failure| explained(failure, &[self, source], stream))?)
+        Ok(copied.map_err(|failure| explained(failure, [self, source], stream))?)
     }
 
     /// Fills the buffer with a byte, in the order of the stream that orders its release.
@@ -379,6 +379,6 @@ impl Buffer {
         if recording::any() {
             self.attach(stream);
         }
-        Ok(filled.map_err(|failure| explained(failure, &[self], stream))?)
+        Ok(filled.map_err(|failure| explained(failure, [self], stream))?)
     }
 }

@@ -1,6 +1,6 @@
 //! Copies of rows and of slices of rows.
 
-use super::{Buffer, passed, refuse_in_capture};
+use super::{Buffer, explained, passed, refuse_in_capture};
 use crate::graph::recording;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
@@ -260,7 +260,7 @@ impl Buffer {
             self.attach(stream);
             source.attach(stream);
         }
-        Ok(copied?)
+        Ok(copied.map_err(|failure| explained(failure, [self, source], stream))?)
     }
 
     /// Copies rows of a slice. It is done when this returns. Offsets and pitches are in bytes.
