@@ -149,6 +149,9 @@ def handle_of(thing):
 def test_a_failed_destroy_is_reported_with_its_handle(device, kind, reports):
     call, make = KINDS[kind]
     device.set_current()
+    # Nothing of other tests is left to be destroyed here.
+    gc.collect()
+    cuirass.drain()
     things = make(device)
     thing, *rest = things if isinstance(things, tuple) else (things,)
     del things

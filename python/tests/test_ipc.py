@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import pickle
+import re
 import resource as limits
 import uuid
 import warnings
@@ -521,3 +522,13 @@ def test_a_forked_child_is_told(shared, stream):
     assert os.waitpid(process, 0)[1] == 0
     assert "forked after CUDA was initialised" in said and "RuntimeError" not in said
     assert read(imported, stream) == b"\x01" * 1000
+
+
+def test_an_error_names_the_file_descriptor_that_was_given(device):
+    with open(os.devnull) as file:
+        number = file.fileno()
+        for handle in (number, IPCAllocationHandle._init(number, None)):
+            with pytest.raises(CUDAError) as caught:
+                DeviceMemoryResource.from_allocation_handle(device, handle)
+            copied = re.search(r"file descriptor (\d+)\)", str(caught.value))[1]
+            assert caught.value.__notes__ == [f"file descriptor {copied} is a copy of {number}, which was given"]

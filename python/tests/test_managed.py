@@ -1,5 +1,6 @@
 """Managed memory: the resource, what is said of it, and what is asked for it."""
 
+import copy
 import ctypes
 import gc
 import pickle
@@ -9,6 +10,7 @@ import pytest
 
 import cuirass
 from cuirass import Device, Host, ManagedBuffer, ManagedMemoryResource, ManagedMemoryResourceOptions
+from cuirass._memory._managed_buffer import AccessedBySetProxy
 from cuirass.typing import ManagedMemoryLocationType
 from cuirass.utils import discard_batch, discard_prefetch_batch, prefetch_batch
 
@@ -494,3 +496,9 @@ def test_what_is_no_set_of_processors(stream):
         with pytest.raises(TypeError, match=f"accessed_by must be an iterable.* not {type(wrong).__name__}"):
             buffer.accessed_by = wrong
     buffer.close()
+
+
+@pytest.mark.parametrize("copies", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_view_of_the_processors_is_not_pickled(copies):
+    with pytest.raises(TypeError, match=r"cannot pickle 'AccessedBySetProxy' object.*set"):
+        copies(AccessedBySetProxy(None))

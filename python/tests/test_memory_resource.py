@@ -268,3 +268,43 @@ def test_what_a_users_resource_returns_is_a_buffer(device, stream):
             device.allocate(64, stream=stream)
     finally:
         device.memory_resource = before
+
+
+class Inner(MemoryResource):
+    """Passes on what another one has made of its buffer."""
+
+    is_device_accessible, is_host_accessible, device_id = True, False, 0
+
+    def __init__(self, change):
+        self.pool, self.change = cuirass.DeviceMemoryResource(0), change
+
+    def allocate(self, size, *, stream):
+        return self.change(self.pool.allocate(size, stream=stream))
+
+    def deallocate(self, ptr, size, *, stream):
+        raise AssertionError("it has made no memory")
+
+
+def closed(buffer):
+    buffer.close()
+    return buffer
+
+
+def test_what_a_resource_returns_is_checked(device, stream):
+    """A closed buffer, one that is too short, and what is none; a longer one is the resource's business."""
+    previous = device.memory_resource
+    try:
+        device.memory_resource = Inner(closed)
+        with pytest.raises(RuntimeError, match=r"^Inner\.allocate\(\) returned a buffer that is closed$"):
+            device.allocate(16, stream=stream)
+        device.memory_resource = Inner(lambda buffer: cuirass.Buffer.from_handle(buffer.handle, 8, owner=buffer))
+        with pytest.raises(RuntimeError, match=r"^Inner\.allocate\(16\) returned a buffer of 8 bytes$"):
+            device.allocate(16, stream=stream)
+        device.memory_resource = Inner(lambda buffer: 5)
+        with pytest.raises(TypeError, match=r"^Inner\.allocate\(\) returned a int, not a Buffer$"):
+            device.allocate(16, stream=stream)
+        device.memory_resource = longer = Inner(lambda buffer: buffer)
+        longer.change = lambda buffer: cuirass.DeviceMemoryResource(0).allocate(32, stream=stream)
+        assert device.allocate(16, stream=stream).size == 32
+    finally:
+        device.memory_resource = previous

@@ -1,5 +1,8 @@
 """Access between devices, and work on two of them."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -249,3 +252,12 @@ def test_what_is_no_set_of_devices(device):
     for wrong in (1, None, 1.5):
         with pytest.raises(TypeError, match=f"peer_accessible_by must be an iterable.* not {type(wrong).__name__}"):
             resource.peer_accessible_by = wrong
+
+
+@pytest.mark.parametrize("copies", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_view_of_the_peers_is_not_pickled(device, copies):
+    """As the views of a dictionary; what it holds now is."""
+    peers = cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions()).peer_accessible_by
+    with pytest.raises(TypeError, match=r"cannot pickle 'PeerAccessibleBySetProxy' object.*set"):
+        copies(peers)
+    assert pickle.loads(pickle.dumps(set(peers))) == peers

@@ -263,6 +263,21 @@ for _ in range(2):
     assert "pip install nvidia-cuda-nvrtc" in lines[0]
 
 
+def test_a_compiler_that_was_named_and_is_not_there_is_not_replaced():
+    result = child(
+        """
+import cuirass
+try:
+    cuirass.Program("", "c++", cuirass.ProgramOptions(arch="sm_90"))
+except cuirass.NVRTCError as error:
+    print(error)
+""",
+        env={"CUIRASS_NVRTC": "/etc/passwd"},
+    )
+    text = "CUIRASS_NVRTC names what cannot be loaded (/etc/passwd: invalid ELF header)"
+    assert result.stdout.count("/etc/passwd") == 1 and text in result.stdout, result
+
+
 def test_not_constructed():
     with pytest.raises(RuntimeError, match=r"Program\.compile"):
         ObjectCode()

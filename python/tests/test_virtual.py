@@ -242,3 +242,23 @@ def test_a_subclass_that_takes_memory_back_itself(device, stream):
     expected = [(buffer.handle, buffer.size)]
     buffer.close()
     assert freed == expected
+
+
+def test_what_is_not_there_is_not_released(resource, device, stream, reports):
+    """Nothing was leaked that nobody has; the driver is not asked to unmap it."""
+    pooled = device.allocate(64, stream=stream)
+    gone = resource.allocate(1, stream=stream)
+    address, size = int(gone.handle), gone.size
+    gone.close()
+    stream.sync()
+    cuirass.drain()
+    for ptr, length in ((0x1230000, 64), (address, size), (2**64 - 1, 64), (4096, 2**64 - 1), (0, 64)):
+        with cuirass.testing.record() as recording, pytest.raises(ValueError, match=f"begins at {ptr:#x}") as caught:
+            resource.deallocate(ptr, length, stream=stream)
+        assert not getattr(caught.value, "__notes__", ())
+        assert not any(call.name == "cuMemUnmap" for call in recording.calls)
+    # Memory of another kind is the driver's to refuse.
+    with pytest.raises(cuirass.CUDAError) as caught:
+        resource.deallocate(pooled.handle, 64, stream=stream)
+    assert caught.value.call == "cuMemUnmap"
+    assert reports == []

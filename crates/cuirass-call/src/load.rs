@@ -264,20 +264,30 @@ fn beside_executable() -> Vec<PathBuf> {
 fn load_nvrtc() -> Result<Loaded, Absence> {
     let mut places = Vec::new();
     places.extend(NVRTC_PATH.lock().unwrap_or_else(PoisonError::into_inner).clone());
-    let told = std::env::var_os("CUIRASS_NVRTC").map(PathBuf::from);
-    places.extend(told.clone());
-    for home in ["CUDA_PATH", "CUDA_HOME"] {
-        if let Some(home) = std::env::var_os(home) {
-            places.extend(NVRTC_NAMES.iter().map(|name| Path::new(&home).join("lib64").join(name)));
+    let told = std::env::var_os("CUIRASS_NVRTC").filter(|path| !path.is_empty()).map(PathBuf::from);
+    places.extend(told.clone().filter(|told| !places.contains(told)));
+    if told.is_none() {
+        for home in ["CUDA_PATH", "CUDA_HOME"] {
+            if let Some(home) = std::env::var_os(home) {
+                places.extend(NVRTC_NAMES.iter().map(|name| Path::new(&home).join("lib64").join(name)));
+            }
         }
+        places.extend(NVRTC_NAMES.iter().map(PathBuf::from));
+        places.extend(in_virtual_environment());
     }
-    places.extend(NVRTC_NAMES.iter().map(PathBuf::from));
-    places.extend(in_virtual_environment());
     let (library, path) = open_first(places.into_iter()).map_err(|tried| {
-        Absence::Library(format!(
-            "the compiler library NVRTC was not found ({tried}). Install it (pip install nvidia-cuda-nvrtc), and set \
-             CUIRASS_NVRTC to the path of libnvrtc.so.13 where it is not found by itself"
-        ))
+        Absence::Library(match &told {
+            // What was asked for and is not there is not replaced by something else.
+            Some(_) => format!(
+                "the compiler library NVRTC was not found: CUIRASS_NVRTC names what cannot be loaded ({tried}). It is \
+                 the path of libnvrtc.so.13 or libnvrtc.so.12; what pip install nvidia-cuda-nvrtc installs is found \
+                 without it"
+            ),
+            None => format!(
+                "the compiler library NVRTC was not found ({tried}). Install it (pip install nvidia-cuda-nvrtc), and set \
+                 CUIRASS_NVRTC to the path of libnvrtc.so.13 where it is not found by itself"
+            ),
+        })
     })?;
     if symbol(&library, "nvrtcVersion").is_none() {
         let by = if told.is_some_and(|told| told == Path::new(&path)) { ", which CUIRASS_NVRTC names," } else { "" };
@@ -350,7 +360,7 @@ fn cause(error: &libloading::Error) -> String {
     let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     match text.split_once(": ") {
         // The loader begins with the name, which the caller has said already.
-        Some((name, rest)) if name.contains(".so") => rest.to_owned(),
+        Some((name, rest)) if name.contains(".so") || name.starts_with('/') => rest.to_owned(),
         _ => text,
     }
 }

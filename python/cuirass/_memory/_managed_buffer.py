@@ -1,7 +1,7 @@
 """The processors that use managed memory, as a set."""
 
 from collections.abc import Iterable, Iterator, MutableSet
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from .._cuirass import Device, Host, ManagedBuffer
 
@@ -26,6 +26,9 @@ class AccessedBySetProxy(MutableSet[_Location]):
 
     def __init__(self, buffer: ManagedBuffer) -> None:
         self._buffer = buffer
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object: it is a view; set() of it has the processors")
 
     @classmethod
     def _from_iterable(cls, it: Iterable[_Location]) -> set[_Location]:  # type: ignore[override]

@@ -1,7 +1,7 @@
 """The devices that can use a pool's memory, as a set."""
 
 from collections.abc import Iterable, Iterator, MutableSet, Set
-from typing import Any
+from typing import Any, NoReturn
 
 from .._cuirass import Device, DeviceMemoryResource
 
@@ -25,6 +25,9 @@ class PeerAccessibleBySetProxy(MutableSet[Device]):
 
     def __init__(self, mr: DeviceMemoryResource) -> None:
         self._mr = mr
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object: it is a view; set() of it has the devices")
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Device]) -> set[Device]:  # type: ignore[override]

@@ -4,7 +4,7 @@ use crate::error::closed;
 use crate::memory::buffer::Buffer;
 use crate::memory::pool::DeviceMemoryResource;
 use crate::slot::{Share, Slot, Use};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -87,11 +87,28 @@ pub fn allocate<'py>(
     let keywords = PyDict::new(py);
     keywords.set_item("stream", stream)?;
     let made = resource.call_method("allocate", (size,), Some(&keywords))?;
-    if made.is_instance_of::<Buffer>() {
-        return Ok(made);
+    if let Ok(buffer) = made.cast::<Buffer>() {
+        return usable(resource, buffer, size).map(|()| made);
     }
     let (class, kind) = (resource.get_type().name()?, made.get_type().name()?);
     Err(PyTypeError::new_err(format!("{class}.allocate() returned a {kind}, not a Buffer")))
+}
+
+/// Refuses what a user's `allocate()` returned and nobody could use.
+fn usable(resource: &Bound<'_, PyAny>, buffer: &Bound<'_, Buffer>, size: &Bound<'_, PyAny>) -> PyResult<()> {
+    if buffer.get().enter().is_err() {
+        let class = resource.get_type().name()?;
+        return Err(PyRuntimeError::new_err(format!("{class}.allocate() returned a buffer that is closed")));
+    }
+    // Whether the size is a number is the resource's business.
+    let (_address, has) = buffer.get().range();
+    match size.extract::<usize>() {
+        Ok(wanted) if has < wanted => {
+            let class = resource.get_type().name()?;
+            Err(PyRuntimeError::new_err(format!("{class}.allocate({wanted}) returned a buffer of {has} bytes")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A number of bytes.

@@ -83,6 +83,8 @@ impl fmt::Display for Shown {
 /// What another process needs to use a pool's memory: a file descriptor, closed with it, and the pool's UUID.
 pub struct IpcAllocationHandle {
     file: Owned<FileKind>,
+    /// The number that the caller gave, of which this file descriptor is a copy.
+    copy_of: Option<RawFd>,
     uuid: Option<[u8; 16]>,
 }
 
@@ -101,7 +103,7 @@ impl Kind for FileKind {
 impl IpcAllocationHandle {
     /// Takes charge of a file descriptor that another process has sent, with its pool's UUID where that is known.
     pub fn from_file(file: OwnedFd, uuid: Option<[u8; 16]>) -> IpcAllocationHandle {
-        IpcAllocationHandle { file: Owned::new(file.into_raw_fd(), ()), uuid }
+        IpcAllocationHandle { file: Owned::new(file.into_raw_fd(), ()), copy_of: None, uuid }
     }
 
     /// A handle with a file descriptor of its own, of the same file as one that stays the caller's.
@@ -111,8 +113,18 @@ impl IpcAllocationHandle {
     /// are too many.
     pub fn duplicate_of(file: RawFd, uuid: Option<[u8; 16]>) -> Result<IpcAllocationHandle> {
         deferred::before_creating()?;
-        let file = call::duplicate_file(file)?;
-        Ok(IpcAllocationHandle { file: Owned::new(file, ()), uuid })
+        let copy = call::duplicate_file(file)?;
+        Ok(IpcAllocationHandle { file: Owned::new(copy, ()), copy_of: Some(file), uuid })
+    }
+
+    /// Says in an error which file descriptor the caller knows.
+    fn note_on(&self, failure: Failure) -> Failure {
+        match self.copy_of {
+            Some(file) if failure.status().is_some() => {
+                failure.note(format!("file descriptor {} is a copy of {file}, which was given", self.file.raw()))
+            }
+            _ => failure,
+        }
     }
 
     /// The UUID of its pool; `None` for a handle that was made of a file descriptor alone.
@@ -193,7 +205,7 @@ impl MemoryPool {
             return Err(Failure::misuse(Misuse::State, text).raise());
         }
         let file = self.export(sharing)?;
-        Ok(IpcAllocationHandle { file, uuid: sharing.uuid.get().copied() })
+        Ok(IpcAllocationHandle { file, copy_of: None, uuid: sharing.uuid.get().copied() })
     }
 
     fn export(&self, sharing: &Sharing) -> Outcome<Owned<FileKind>> {
@@ -216,7 +228,8 @@ impl MemoryPool {
     }
 
     fn imported(memory: PooledMemory, context: Context, handle: &IpcAllocationHandle) -> Outcome<MemoryPool> {
-        let (raw, peers) = pools::import(&context, handle.as_raw_fd())?;
+        let imported = pools::import(&context, handle.as_raw_fd());
+        let (raw, peers) = imported.map_err(|failure| handle.note_on(failure))?;
         Ok(MemoryPool::mapped(raw, peers, context, memory, Sharing::mapped(handle.uuid)))
     }
 
