@@ -532,3 +532,21 @@ def test_an_error_names_the_file_descriptor_that_was_given(device):
                 DeviceMemoryResource.from_allocation_handle(device, handle)
             copied = re.search(r"file descriptor (\d+)\)", str(caught.value))[1]
             assert caught.value.__notes__ == [f"file descriptor {copied} is a copy of {number}, which was given"]
+
+
+def test_an_import_of_the_resource_ends_while_memory_of_another_is_imported(shared, stream, reports):
+    """The driver has them once, and destroys no import while there is imported memory."""
+    exported, first = filled(shared, 4, stream), mapping_of(shared)
+    imported = Buffer.from_ipc_descriptor(first, exported.ipc_descriptor, stream=stream)
+    second = DeviceMemoryResource.from_allocation_handle(0, int(shared.allocation_handle))
+    assert int(second.handle) == int(first.handle)
+    second.close()
+    del second
+    first.close()
+    assert read(imported, stream) == bytes([4]) * 1000
+    with cuirass.testing.record() as recording:
+        imported.close()
+        del imported
+        gc.collect()
+    assert [call.name for call in recording.calls].count("cuMemPoolDestroy") == 2
+    assert reports == []

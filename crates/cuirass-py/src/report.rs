@@ -127,7 +127,9 @@ extern "C" fn pending(_nothing: *mut c_void) -> c_int {
 /// Makes the reports that threads of the driver have left.
 pub fn report_those() {
     let before = FOR_ANOTHER.replace(true);
-    loop {
+    // Not those that come meanwhile, which reports may themselves lead to: they have asked to be reported, too.
+    let many = LATER.lock().len();
+    for _ in 0..many {
         let next = LATER.lock().pop_front();
         let Some((failure, doing)) = next else { break };
         failure.report(doing);

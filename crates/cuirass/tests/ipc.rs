@@ -236,6 +236,41 @@ fn a_pool_that_is_imported_twice_ends_once() {
     assert_eq!(alone.reports(), [""; 0]);
 }
 
+/// The driver destroys no import of a pool while memory is imported through another one.
+#[test]
+fn an_import_of_a_pool_ends_while_memory_of_another_is_imported() {
+    let alone = testkit::alone();
+    let shared = Shared::new();
+    let (exported, descriptor) = shared.export(64, 8);
+    let imported = shared.import(&descriptor, &shared.stream);
+    let recording = Recording::start();
+    let import = || {
+        let handle = shared.pool.allocation_handle().unwrap();
+        DeviceMemoryResource::from_allocation_handle(device(), &handle)
+    };
+    import().unwrap().close().unwrap();
+    drop(import().unwrap());
+    // One that is undone, since the caller's context cannot be put back.
+    cuirass_call::context::ctx_set_current(std::ptr::null_mut()).unwrap();
+    let handle = shared.pool.allocation_handle().unwrap();
+    let fault = Fault::in_call("cuCtxSetCurrent").nth(2).status(999).on_this_thread().inject().unwrap();
+    let error = DeviceMemoryResource::from_allocation_handle(device(), &handle).unwrap_err();
+    assert_eq!((fault.count(), error.call()), (1, "cuCtxSetCurrent"), "{error}");
+    assert!(!error.to_string().contains("not undone"), "{error}");
+    drop(fault);
+    device().set_current().unwrap();
+    assert_eq!(count(&recording, "cuMemPoolDestroy"), 0);
+    let Shared { stream, pool, mapped } = shared;
+    mapped.close().unwrap();
+    assert_eq!(count(&recording, "cuMemPoolDestroy"), 0, "the memory has a share of it");
+    assert_eq!(bytes_of(&imported, &stream), [8; 64]);
+    imported.close().unwrap();
+    assert_eq!(count(&recording, "cuMemPoolDestroy"), 4, "as often as it was imported");
+    drop((exported, pool));
+    stream.synchronize().unwrap();
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
 /// Whichever object of the pool they came through.
 /// Measured: a driver loses a pool that is destroyed while the free of memory imported from it is not done, with a file
 /// descriptor each time, and refuses to destroy one that memory is imported from.

@@ -224,7 +224,8 @@ impl Buffer {
     /// Copies all of it into another buffer of the same size, in the stream's order (``cuMemcpyAsync``).
     ///
     /// For a part of it make buffers, or views, of the parts: ``Buffer.from_handle(int(buffer.handle), size,
-    /// owner=buffer)`` is its first ``size`` bytes.
+    /// owner=buffer)`` is its first ``size`` bytes. Parts that overlap are not refused, as ``cuda.core`` does not: what is
+    /// then copied CUDA does not say. ``utils.copy_2d()`` and views refuse them.
     ///
     /// Parameters
     /// ----------

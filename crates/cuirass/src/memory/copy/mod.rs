@@ -302,7 +302,7 @@ impl Buffer {
     }
 
     /// Copies another buffer's bytes into the start of this one, in stream order (`cuMemcpyAsync`). The stream must be
-    /// the one that orders the release of both.
+    /// the one that orders the release of both. Where the two overlap, CUDA does not say what is copied.
     ///
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) when this buffer is smaller,

@@ -8,6 +8,7 @@ use crate::deferred;
 use crate::event::Passing;
 use crate::memory::buffer::{self, Range};
 use crate::memory::ipc::descriptor::IpcBufferDescriptor;
+use crate::memory::ipc::pools::{self, Importing};
 use crate::memory::pointer;
 use crate::memory::pool::MemoryPool;
 use crate::stream::Stream;
@@ -31,7 +32,7 @@ struct Mapping {
     /// Two at one address are told apart by this.
     number: u64,
     /// What it was imported through; a share may be of another that is the same pool.
-    _pool: MemoryPool,
+    pool: MemoryPool,
     /// How many there are from its address on, where the driver tells.
     bytes: Option<u64>,
     shares: usize,
@@ -57,7 +58,9 @@ impl Imports {
 
     fn forget(&mut self, address: u64) -> Option<Mapping> {
         self.addresses.retain(|_, known| *known != address);
-        self.mappings.remove(&address)
+        let mapping = self.mappings.remove(&address)?;
+        pools::unmapped(mapping.pool.as_raw());
+        Some(mapping)
     }
 }
 
@@ -77,11 +80,13 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
         mapping.shares += 1;
         return Ok(address);
     }
+    let importing = Importing::begin();
     let undo = |address: u64| match imports.mappings.contains_key(&address) {
         true => Ok(()),
         false => {
             let legacy = std::ptr::without_provenance_mut(LEGACY);
-            capture::release(format_args!("memory {address:#x}"), || pool_call::free_async(address, legacy))
+            let what = format_args!("memory {address:#x} (pool {:p})", pool.as_raw());
+            capture::release(what, || pool_call::free_async(address, legacy))
                 .map_err(|failure| kept(address, pool, failure))
         }
     };
@@ -92,13 +97,16 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
             Err(failure) => Err(super::undone(failure, undo(address))),
         }
     };
-    let (address, bytes) = scope::create(pool.context().raw(), mapped, |(address, _)| undo(address))?;
+    let created = scope::create(pool.context().raw(), mapped, |(address, _)| undo(address));
+    // The driver destroys no pool that memory is imported from.
+    let (address, bytes) = created.map_err(|failure| scope::keep_if_leaked(pool.clone(), failure))?;
     imports.addresses.insert(data.reserved, address);
     // A driver that gives an address again has made no second mapping.
     if !imports.share(address) {
         imports.numbers += 1;
-        let mapping = Mapping { number: imports.numbers, _pool: pool.clone(), bytes, shares: 1, streams: Vec::new() };
+        let mapping = Mapping { number: imports.numbers, pool: pool.clone(), bytes, shares: 1, streams: Vec::new() };
         imports.mappings.insert(address, mapping);
+        importing.done(pool.as_raw());
     }
     Ok(address)
 }

@@ -1,7 +1,10 @@
 //! Pools imported from other processes: however often one is imported the driver has it once, and ends it when it was
-//! destroyed as often (measured). What is known here is who was given access, which goes with the last.
+//! destroyed as often; it refuses that while memory is imported from it, whichever import that came through (measured).
+//! An end that comes then waits for the last share, which outlives what is imported. What is known here is how much is
+//! imported, how many ends wait, and who was given access.
 //!
-//! One lock is held across the import and the registration, and across a share's end and the destruction. No report is made and nothing is dropped under it.
+//! One lock is held across the import and the registration, and across a share's end and the destruction. No report is
+//! made and nothing is dropped under it.
 
 use crate::context::{Context, scope};
 use crate::deferred;
@@ -10,13 +13,17 @@ use crate::memory::pool::{Peers, destroy};
 use crate::{Outcome, driver};
 use cuirass_call::memory::{ipc as call, pool as pool_call};
 use cuirass_call::sys::cuda::CUmemoryPool;
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::{Guard, Mutex};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
 #[derive(Default)]
 struct Imported {
     shares: usize,
+    /// Pieces of memory that are imported from it.
+    mapped: usize,
+    /// Imports whose share has ended while there were any.
+    owed: usize,
     peers: Peers,
 }
 
@@ -29,22 +36,65 @@ pub(super) fn import(context: &Context, file: RawFd) -> Outcome<(CUmemoryPool, P
     driver::initialized()?;
     deferred::before_creating()?;
     let mut pools = POOLS.lock();
-    let pool = scope::create(context.raw(), || call::pool_import_from_shareable_handle(file), pool_call::destroy)?;
+    let undo = |pool: CUmemoryPool| match pools.get_mut(&pool.addr()) {
+        Some(known) if known.mapped > 0 => {
+            known.owed += 1;
+            Ok(())
+        }
+        _ => pool_call::destroy(pool),
+    };
+    let pool = scope::create(context.raw(), || call::pool_import_from_shareable_handle(file), undo)?;
     let imported = pools.entry(pool.addr()).or_default();
     imported.shares += 1;
     Ok((pool, imported.peers.clone()))
 }
 
-/// Gives up a share; with the last one the access that was given goes too.
+/// Holds the pools while memory is imported from one.
+pub(super) struct Importing(Guard<'static, BTreeMap<usize, Imported>>);
+
+impl Importing {
+    pub(super) fn begin() -> Importing {
+        Importing(POOLS.lock())
+    }
+
+    /// A piece of memory was imported.
+    pub(super) fn done(mut self, pool: CUmemoryPool) {
+        if let Some(imported) = self.0.get_mut(&pool.addr()) {
+            imported.mapped += 1;
+        }
+    }
+}
+
+/// A piece of memory is imported no more.
+pub(super) fn unmapped(pool: CUmemoryPool) {
+    if let Some(imported) = POOLS.lock().get_mut(&pool.addr()) {
+        imported.mapped = imported.mapped.saturating_sub(1);
+    }
+}
+
+/// Gives up a share: an import is given back, or waits while memory is imported from the pool. With the last one come
+/// those that wait, and the access that was given goes too.
 pub(in crate::memory) fn release(pool: CUmemoryPool) -> Outcome<()> {
     let mut pools = POOLS.lock();
     let last = match pools.get_mut(&pool.addr()) {
         Some(imported) if imported.shares > 1 => {
             imported.shares -= 1;
-            None
+            if imported.mapped > 0 {
+                imported.owed += 1;
+                return Ok(());
+            }
+            Imported::default()
         }
-        _ => pools.remove(&pool.addr()),
+        _ => pools.remove(&pool.addr()).unwrap_or_default(),
     };
-    let peers: Vec<Device> = last.map(|last| last.peers.lock().clone()).unwrap_or_default();
-    destroy(pool, &peers)
+    let peers: Vec<Device> = last.peers.lock().clone();
+    let mut result = destroy(pool, &peers);
+    for _ in 0..last.owed {
+        result = match (result, destroy(pool, &[])) {
+            (Ok(()), destroyed) => destroyed,
+            (Err(first), Ok(())) => Err(first),
+            (Err(first), Err(again)) => Err(again.attach_to(first, "another import of the pool was not given back")),
+        };
+    }
+    result
 }

@@ -1,0 +1,3 @@
+digraph dot {
+  "0x4a0004000080" [label="KERNEL"];
+}
