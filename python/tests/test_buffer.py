@@ -9,7 +9,7 @@ import pytest
 
 import cuirass
 import cuirass.utils
-from cuirass import LEGACY_DEFAULT_STREAM, Buffer, CUDAError, Device
+from cuirass import LEGACY_DEFAULT_STREAM, Buffer, CUDAError, Device, testing
 
 from .conftest import is_sim, needs_sim
 
@@ -351,6 +351,68 @@ def test_a_stream_orders_nothing_without_a_resource(device):
     for given in ({}, {"owner": object()}):
         with pytest.raises(ValueError, match="without mr nothing is released"):
             Buffer.from_handle(0x1000, 16, stream=stream, **given)
+
+
+def shown_by_dlpack(buffer):
+    return buffer.__dlpack__(stream=-1)
+
+
+@pytest.mark.parametrize("show", [memoryview, numpy.asarray, shown_by_dlpack])
+def test_the_stream_of_a_close_orders_the_release_of_what_is_shown_still(device, stream, census, show):
+    other = device.create_stream()
+    resource = cuirass.PinnedMemoryResource(cuirass.PinnedMemoryResourceOptions(max_size=1 << 26))
+    shown = []
+    for closed_on in (other, None):
+        buffer = resource.allocate(64, stream=stream)
+        shown.append(show(buffer))
+        buffer.close(closed_on)
+        assert buffer.is_closed
+    del buffer
+    with testing.record() as recording:
+        shown.reverse()
+        shown.pop()
+        shown.pop()
+    freed_on = [call.arguments[1] for call in recording.calls if call.name == "cuMemFreeAsync"]
+    assert freed_on == [int(other.handle), int(stream.handle)]
+    resource.close()
+    other.close()
+
+
+@pytest.mark.parametrize("kind", ["a user's resource", "an owner", "page-locked"])
+def test_the_stream_of_a_close_is_not_forgotten_where_no_stream_orders(device, stream, kind):
+    """Without an order the stream is waited for before the share is given up; if that fails it is not."""
+
+    class Resource(cuirass.MemoryResource):
+        is_device_accessible = is_host_accessible = True
+        device_id, freed = -1, ()
+
+        def deallocate(self, ptr, size, *, stream):
+            self.freed = (*self.freed, stream)
+
+    inner = cuirass.LegacyPinnedMemoryResource().allocate(64)
+    resource = Resource() if kind == "a user's resource" else None
+    if kind == "page-locked":
+        buffer = inner
+    else:
+        how = {"mr": resource, "stream": stream} if resource else {"owner": inner}
+        buffer = Buffer.from_handle(inner.handle, 64, **how)
+    view = memoryview(inner) if kind == "page-locked" else buffer.__dlpack__(stream=-1)
+    other = device.create_stream()
+    if resource:
+        buffer.close(other)
+        assert resource.freed == ()
+        del view
+        assert resource.freed == (other,)
+        return
+    with testing.fail("cuStreamSynchronize"), pytest.raises(CUDAError):
+        buffer.close(other)
+    assert not buffer.is_closed
+    with testing.record() as recording:
+        buffer.close(other)
+    assert buffer.is_closed
+    waits = [call.arguments for call in recording.calls if call.name == "cuStreamSynchronize"]
+    assert waits == [[int(other.handle)]]
+    del view
 
 
 @pytest.mark.parametrize("dropped", ["by count", "by the collector"])

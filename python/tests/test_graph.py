@@ -198,6 +198,11 @@ def test_memory_of_a_graph(device, stream, numbers, read):
     kept, freed = (resource.allocate(256, stream=builder) for _ in range(2))
     freed.fill(1, stream=builder)
     kept.copy_from(freed, stream=builder)
+    shown = freed.__dlpack__(stream=-1)
+    for stream_ in (builder, None):
+        with pytest.raises(RuntimeError, match="in use: no view"):
+            freed.close(stream_)
+    del shown
     freed.close(builder)
     out.copy_from(kept, stream=builder)
     graph = builder.end_building().complete({"auto_free_on_launch": True})
@@ -211,6 +216,29 @@ def test_memory_of_a_graph(device, stream, numbers, read):
     graph.close()
     resource.trim()
     resource.close()
+
+
+def test_memory_of_a_graph_whose_release_is_overridden(device, stream):
+    class Resource(cuirass.GraphMemoryResource):
+        freed = ()
+
+        def deallocate(self, ptr, size, *, stream):
+            self.freed = (*self.freed, ptr)
+            super().deallocate(ptr, size, stream=stream)
+
+    resource = Resource(device)
+    builder = device.create_graph_builder().begin_building()
+    buffer = resource.allocate(256, stream=builder)
+    buffer.fill(1, stream=builder)
+    address = int(buffer.handle)
+    buffer.close(builder)
+    assert resource.freed == (address,), "in the graph, which uses it, and not at its end"
+    graph = builder.end_building().complete()
+    builder.close()
+    for _ in range(3):
+        graph.launch(stream)
+    stream.sync()
+    graph.close()
 
 
 def test_branches(device, stream, numbers, read, add):

@@ -169,6 +169,25 @@ impl<T: Share> Slot<T> {
         self.take_if_unused().map_or(Closed::InUse, Closed::Taken)
     }
 
+    /// As [`close`](Slot::close), where what the value becomes is said before: `told` is called with the value where
+    /// somebody is using it, who will drop it. If that fails the slot stays open.
+    pub fn close_told<E>(&self, told: impl FnOnce(&T) -> Result<(), E>) -> Result<Closed<T>, E> {
+        if let Some(value) = self.take() {
+            return Ok(Closed::Taken(value));
+        }
+        let Some(value) = self.enter() else { return Ok(Closed::Before) };
+        told(&value)?;
+        if self.state.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
+            return Ok(Closed::Before);
+        }
+        // This use ends here, and not with a drop of the value, which may be the closer's by now.
+        let _left = ManuallyDrop::new(value);
+        if self.state.fetch_sub(1, Ordering::AcqRel) != CLOSED | 1 {
+            return Ok(Closed::InUse);
+        }
+        Ok(self.take_if_unused().map_or(Closed::InUse, Closed::Taken))
+    }
+
     /// Takes the value out of an open slot that nobody uses: it looks closed until the value is put back, if it is.
     pub fn take(&self) -> Option<T> {
         self.state.compare_exchange(0, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;

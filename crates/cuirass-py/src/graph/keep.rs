@@ -81,7 +81,7 @@ pub fn buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<
 }
 
 fn keep_buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
-    if buffer.get().keep_own_memory(stream)? {
+    if buffer.get().keep_own_memory(stream)? || buffer.get().is_of_a_graph(buffer.py()) {
         return Ok(());
     }
     // What another object keeps alive, or takes back: the buffer itself is kept.

@@ -6,6 +6,7 @@ use crate::error::{self, closed, leave, not_constructed, run};
 use crate::graph::keep;
 use crate::handle::Equal;
 use crate::memory::copy;
+use crate::memory::graph::GraphMemoryResource;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, close_after, wait_for_owner};
@@ -35,6 +36,37 @@ pub struct Buffer {
     pub(super) address: u64,
     pub(super) bytes: usize,
     pub(super) resource: Option<Py<PyAny>>,
+}
+
+impl Buffer {
+    /// Whether its memory belongs to a graph, whatever else there is of it.
+    pub fn is_of_a_graph(&self, py: Python<'_>) -> bool {
+        let resource = self.resource.as_ref().map(|resource| resource.bind(py));
+        resource.is_some_and(|resource| resource.is_instance_of::<GraphMemoryResource>())
+    }
+
+    /// What is done before a buffer is closed that somebody is using, who will give the memory back.
+    #[cold]
+    fn close_in_use(&self, py: Python<'_>, memory: &Memory, stream: Option<&cuirass::Stream>) -> PyResult<()> {
+        if self.is_of_a_graph(py) {
+            return Err(PyRuntimeError::new_err(
+                "the buffer is in use: no view of memory of a graph may be left, and no other thread use it, when it is \
+                 closed",
+            ));
+        }
+        let Some(stream) = stream else { return Ok(()) };
+        match memory {
+            Memory::Users(_borrowed, users) => {
+                users.set_stream(stream.clone());
+                Ok(())
+            }
+            Memory::Ours(buffer) if buffer.deallocation_stream().is_some() => {
+                run(py, || buffer.set_deallocation_stream(stream))
+            }
+            // No stream orders the release: it is waited for now.
+            Memory::Ours(_) | Memory::Owners(..) => run(py, || stream.synchronize()),
+        }
+    }
 }
 
 #[pymethods]
@@ -149,7 +181,7 @@ impl Buffer {
         run(py, || memory.buffer().ipc_descriptor()).map(BufferDescriptor)
     }
 
-    /// Gives the memory back, in the stream's order.
+    /// Gives the memory back, in the stream's order. Where a view of it is still there, it goes back with the last one.
     ///
     /// Parameters
     /// ----------
@@ -161,10 +193,12 @@ impl Buffer {
     /// CUDAError
     ///     What the driver answers; the memory is spent all the same. What a resource's ``deallocate()`` raises. Where
     ///     the stream could not be waited for, the owner is kept for good, and a note says so.
+    /// RuntimeError
+    ///     For memory of a graph that a view is still there of: it is freed here or nowhere. The buffer stays open.
     #[pyo3(signature = (stream=None))]
     fn close(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = stream.map(stream::argument).transpose()?;
-        match self.slot.close() {
+        match self.slot.close_told(|memory| self.close_in_use(py, memory, stream.as_deref()))? {
             Closed::Taken(Memory::Ours(buffer)) => error::close(py, || match &stream {
                 None => buffer.close(),
                 Some(stream) if buffer.deallocation_stream().is_some() => buffer.close_on(stream),
