@@ -150,6 +150,8 @@ class record:
         self._recording: _cuirass._Recording | None = None
 
     def __enter__(self) -> "record":
+        if self._recording is not None:
+            raise RuntimeError("this recording goes on already")
         self._recording = _cuirass._record()
         return self
 

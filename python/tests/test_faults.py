@@ -1,5 +1,6 @@
 """Faults that are injected: what they do, and cases that the gauntlet (python/tests/gauntlet) does not put so."""
 
+import contextlib
 import gc
 import threading
 import warnings
@@ -167,6 +168,14 @@ def test_faults_themselves(device, stream):
             assert event.is_done
             stream.sync()
         assert (caught.value.call, fault.first_call, fault.count, fault.seen) == (call, call, 1, nth)
+    for block in (testing.fail("cuStreamSynchronize", times=None), testing.record()):
+        with block:
+            # A second one would lose what the first has seen.
+            with pytest.raises(RuntimeError, match="already"), block:
+                pass
+            with contextlib.suppress(CUDAError):
+                stream.sync()
+        assert getattr(block, "count", None) == 1 or [call.name for call in block.calls] == ["cuStreamSynchronize"]
     assert testing.fail(None).first_call is None
     assert "cuLaunchKernelEx" in testing.known_calls()
     assert testing.status("CUDA_ERROR_OUT_OF_MEMORY") == testing.status(2) == 2
