@@ -380,6 +380,9 @@ def test_conditions(device, stream, numbers, read, add, value):
         builder.if_then(first)
     assert any("one conditional node" in note for note in caught.value.__notes__)
     yes, no = builder.if_else(condition())
+    for count in (-1, 0, 65537, -(1 << 63)):
+        with pytest.raises(ValueError, match=f"from 1 to 65536 bodies, not {count}"):
+            builder.switch(first, count)
     cases = builder.switch(condition(), 2)
     for body, amount in [(then, 1), (yes, 10), (no, 20), *zip(cases, (100, 200), strict=True)]:
         assert body.graph_definition.nodes() == set()

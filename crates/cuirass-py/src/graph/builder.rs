@@ -358,8 +358,10 @@ impl GraphBuilder {
         count: Number<isize>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let count = count.named("count")?;
+        let count = usize::try_from(count).map_err(|_negative| {
+            PyValueError::new_err(format!("a conditional node has from 1 to 65536 bodies, not {count}"))
+        })?;
         let (builder, condition) = (self.enter()?, condition::argument(condition)?);
-        let count = usize::try_from(count).unwrap_or(0);
         PyTuple::new(py, GraphBuilder::all(run(py, || builder.switch(&condition, count))?, py)?)
     }
 
