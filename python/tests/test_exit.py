@@ -153,6 +153,120 @@ stream.sync()
     assert result.stderr == ""
 
 
+FORKS = """
+import os, sys, threading, time, warnings
+import cuirass
+from cuirass import testing
+warnings.simplefilter("ignore", DeprecationWarning)
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+
+def forked(body=lambda: None):
+    # How long the child took to end, and how it did.
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        body()
+        sys.exit(0)
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return time.monotonic() - began, os.waitstatus_to_exitcode(status)
+        if time.monotonic() - began > 20:
+            os.kill(child, 9)
+            return time.monotonic() - began, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        time.sleep(0.001)
+"""
+
+
+def test_a_forked_child_waits_for_no_lock_of_another_thread():
+    """Threads of the parent hold the locks that releases, captures, graphs and recordings share: the child has none of
+    these threads, and would wait for ever. What waited to be released is the parent's, and the child does not tell of
+    it."""
+    result = child(
+        FORKS
+        + """
+captured = device.create_stream()
+waiting = [device.allocate(64, stream=captured) for _ in range(50)]
+held = device.allocate(64, stream=stream)
+event = stream.record()
+graph = captured.create_graph_builder().begin_building()
+waiting.clear()
+assert cuirass.drain() == 50
+stop = False
+
+def drains():
+    while not stop:
+        cuirass.drain()
+
+def captures():
+    mine = device.create_stream()
+    while not stop:
+        with testing.record():
+            builder = mine.create_graph_builder().begin_building()
+            held.fill(1, stream=builder)
+            builder.end_building().close()
+
+def here():
+    global held, event
+    assert cuirass.drain() == 0
+    with testing.record(), testing.fail("cuStreamCreateWithPriority"):
+        for refused in (graph.end_building, lambda: held.fill(1, stream=graph), device.create_stream):
+            try:
+                refused()
+            except cuirass.CUDAError as error:
+                assert "spawn" in str(error), error
+            else:
+                raise SystemExit("no error")
+    captured.close()
+    graph.close()
+    del held, event
+
+threads = [threading.Thread(target=work) for work in (drains, drains, drains, captures)]
+for thread in threads:
+    thread.start()
+ends = [forked(here) for _ in range(60)]
+stop = True
+for thread in threads:
+    thread.join()
+graph.end_building().close()
+assert cuirass.drain() == 0
+print({code for _, code in ends})
+"""
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "{0}\n", "")
+
+
+def test_a_forked_child_waits_for_nothing_that_is_under_way_in_its_parent():
+    """Its exit hook waits for callbacks that run and for compilations: those of its own."""
+    result = child(
+        FORKS
+        + """
+begun, go_on = threading.Event(), threading.Event()
+builder = device.create_graph_builder().begin_building()
+builder.callback(lambda: (begun.set(), go_on.wait()))
+graph = builder.end_building().complete()
+graph.launch(stream)
+begun.wait()
+callback = forked()
+go_on.set()
+stream.sync()
+
+source = "".join(f"template __global__ void f<{i}>(float*);" for i in range(150))
+source = "template <int I> __global__ void f(float* x) { x[I] = sinf(x[I]) * I; }" + source
+compiling = threading.Thread(target=lambda: cuirass.Program(source, "c++").compile("ptx"))
+compiling.start()
+time.sleep(0.1)
+compilation = forked()
+assert compiling.is_alive(), "the compilation is too short for this test"
+compiling.join()
+print([took < 1.5 for took, _ in (callback, compilation)], [code for _, code in (callback, compilation)])
+"""
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[True, True] [0, 0]\n", "")
+
+
 def test_an_endless_kernel_does_not_hold_the_end():
     """What could wait for the device is left to the process's end."""
     result = child(

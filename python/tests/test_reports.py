@@ -116,6 +116,40 @@ def test_reports_may_call_back(device, stream):
     assert seen == [False]
 
 
+def test_reports_that_make_reports_come_to_an_end():
+    """User code that each report runs makes the next one: on a small stack, too, the process lives."""
+    result = child(
+        """
+import threading, warnings
+import cuirass
+from cuirass import testing
+device = cuirass.Device(0)
+stream = device.create_stream()
+shown = []
+
+def make_another(*report):
+    shown.append(str(report[0]))
+    device.allocate(64, stream=stream)
+
+def work():
+    with testing.fail("cuMemFreeAsync", times=None, done=True) as fault:
+        device.allocate(64, stream=stream)
+    print(len(shown), fault.count)
+
+warnings.simplefilter("always")
+warnings.showwarning = make_another
+threading.stack_size(1 << 20)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+    )
+    assert result.returncode == 0, result
+    shown, failed = map(int, result.stdout.split())
+    assert 1 < shown < 100 and failed == shown + 1
+    assert result.stderr.count("cuMemFreeAsync(") == 1, "where it ends, on stderr"
+
+
 def test_reports_from_threads(device, stream, reports):
     import threading
 

@@ -4,6 +4,7 @@
 //! [`assert_none_held`] says so at each such place.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(debug_assertions)]
 thread_local! {
@@ -49,6 +50,39 @@ impl<T> Mutex<T> {
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
+}
+
+/// A lock of the whole process. In a forked child another one takes its place, around what was given for it: a thread that
+/// the child does not have may hold the parent's for ever, and may have been in the middle of a change.
+pub struct Global<T> {
+    own: Mutex<T>,
+    of_a_child: Mutex<T>,
+}
+
+impl<T> Global<T> {
+    /// A lock around a value, and around the one that a forked child begins with.
+    pub const fn new(value: T, in_a_child: T) -> Global<T> {
+        Global { own: Mutex::new(value), of_a_child: Mutex::new(in_a_child) }
+    }
+
+    /// Waits for the lock.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        if is_forked() { self.of_a_child.lock() } else { self.own.lock() }
+    }
+}
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was forked from one that had used what [`in_forked_child`] was made a fork handler for.
+#[inline]
+pub fn is_forked() -> bool {
+    FORKED.load(Ordering::Acquire)
+}
+
+/// What a forked child does first. Only a store, as a fork handler demands.
+pub fn in_forked_child() {
+    FORKED.store(true, Ordering::Release);
 }
 
 impl<T> Deref for Guard<'_, T> {

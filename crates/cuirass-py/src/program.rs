@@ -5,6 +5,7 @@ use crate::error::{ask, closed, run};
 use crate::memory::copy::bytes_of;
 use crate::module::{ObjectCode, kind_of};
 use crate::options;
+use crate::report::UnderWay;
 use crate::room::{self, Text, Texts};
 use crate::slot::{Closed, Slot};
 use cuirass_fault::Failure;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Calls of the compiler that are under way.
-static COMPILING: AtomicUsize = AtomicUsize::new(0);
+static COMPILING: UnderWay = UnderWay::new();
 /// The thread that ends the process, as a number that is not 0; the only one that may still compile.
 static ENDING: AtomicUsize = AtomicUsize::new(0);
 
@@ -37,11 +38,11 @@ struct Compiling;
 
 impl Compiling {
     fn start() -> Compiling {
-        COMPILING.fetch_add(1, Ordering::AcqRel);
+        COMPILING.start();
         // Asked after it is counted, so that the exit hook either waits for it or is seen by it.
         let ending = ENDING.load(Ordering::Acquire);
         if ending != 0 && ending != this_thread() {
-            COMPILING.fetch_sub(1, Ordering::AcqRel);
+            COMPILING.end();
             loop {
                 // The process is about to end, and this thread with it.
                 std::thread::park();
@@ -53,14 +54,14 @@ impl Compiling {
 
 impl Drop for Compiling {
     fn drop(&mut self) {
-        COMPILING.fetch_sub(1, Ordering::AcqRel);
+        COMPILING.end();
     }
 }
 
 /// The exit hook's part: lets no other thread begin a compilation, and waits for those that are under way.
 pub fn wait_for_compiling(py: Python<'_>) {
     ENDING.store(this_thread(), Ordering::Release);
-    crate::report::wait_for_none(py, &COMPILING, Duration::from_secs(30));
+    COMPILING.wait_for_none(py, Duration::from_secs(30));
 }
 
 /// Source that can be compiled.

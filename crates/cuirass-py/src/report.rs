@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use cuirass::Report;
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::Global;
 use cuirass_fault::{Absence, Cause, Failure};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use std::ffi::{CString, c_int, c_void};
 use std::io::Write as _;
 use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Closed by the exit hook: from then on destructors touch no Python object.
@@ -79,18 +79,51 @@ pub fn when_the_process_ends(function: extern "C" fn()) {
     }
 }
 
-/// Waits, with the interpreter released, until a count of what is under way has come to zero; not longer than this.
-pub fn wait_for_none(py: Python<'_>, under_way: &'static AtomicUsize, longest: Duration) {
-    py.detach(|| {
-        let start = Instant::now();
-        while under_way.load(Ordering::Acquire) > 0 && start.elapsed() < longest {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
+/// How many things of a kind are under way in this process: what was when it was forked is the parent's.
+pub struct UnderWay(AtomicU64);
+
+impl UnderWay {
+    pub const fn new() -> UnderWay {
+        UnderWay(AtomicU64::new(0))
+    }
+
+    /// One more.
+    pub fn start(&self) {
+        self.change(|count| count + 1);
+    }
+
+    /// One less.
+    pub fn end(&self) {
+        self.change(|count| count.saturating_sub(1));
+    }
+
+    /// The process and the count, in one number.
+    fn change(&self, count: impl Fn(u32) -> u32) {
+        let change = |known| Some(u64::from(std::process::id()) << 32 | u64::from(count(here(known))));
+        let _before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+    }
+
+    /// Waits, with the interpreter released, until there is none; not longer than this.
+    pub fn wait_for_none(&'static self, py: Python<'_>, longest: Duration) {
+        py.detach(|| {
+            let start = Instant::now();
+            while here(self.0.load(Ordering::Acquire)) > 0 && start.elapsed() < longest {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+    }
+}
+
+/// The count, if it is this process's.
+fn here(known: u64) -> u32 {
+    match known >> 32 == u64::from(std::process::id()) {
+        true => u32::try_from(known & u64::from(u32::MAX)).unwrap_or(0),
+        false => 0,
+    }
 }
 
 /// Failures of a thread of the driver, with what was being done.
-static LATER: Mutex<VecDeque<(Failure, &'static str)>> = Mutex::new(VecDeque::new());
+static LATER: Global<VecDeque<(Failure, &'static str)>> = Global::new(VecDeque::new(), VecDeque::new());
 /// Whether the interpreter has been asked to have them reported.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -145,17 +178,29 @@ pub fn install(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// May run user code: warning filters, `showwarning`, `sys.unraisablehook`.
+/// How many reports of a thread may be made within each other.
+const DEEP: usize = 16;
+
+thread_local! {
+    /// How many reports this thread is making: user code that one runs may fail in turn.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// May run user code: warning filters, `showwarning`, `sys.unraisablehook`. User code that has each report make another
+/// one is not run without end: the stack may be small.
 fn report(report: &Report) {
     // In a forked child a release has nothing to give back: the handle is the parent's.
     if matches!(report.facts().cause, Cause::Absent(Absence::Forked)) {
         return;
     }
     let text = report.to_string();
-    if python_is_usable() && attached(|py| warn(py, &text)).is_some() {
-        return;
+    let depth = DEPTH.get();
+    DEPTH.set(depth + 1);
+    let is_warned = depth < DEEP && python_is_usable() && attached(|py| warn(py, &text)).is_some();
+    DEPTH.set(depth);
+    if !is_warned {
+        to_stderr(&text);
     }
-    to_stderr(&text);
 }
 
 /// One line on stderr, past Python, flushed. A stderr that cannot be written to leaves nowhere to turn.

@@ -7,7 +7,7 @@
 use crate::Outcome;
 use cuirass_call::later::{self, Attempt, Deferrer, Later, Named, Slot};
 use cuirass_call::owner::{Handle, in_callback};
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::{self, Global};
 use cuirass_fault::{Failure, Misuse};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ struct Waiting {
     _slot: Slot,
 }
 
-static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
+static QUEUE: Global<VecDeque<Waiting>> = Global::new(VecDeque::new(), VecDeque::new());
 thread_local! {
     // No destructor: it is read while a thread ends.
     static TRYING: Cell<bool> = const { Cell::new(false) };
@@ -139,6 +139,9 @@ pub fn drain() -> usize {
 
 #[cold]
 fn try_until(waits: usize) -> usize {
+    if lock::is_forked() {
+        return 0;
+    }
     if in_callback() {
         // No CUDA call may be made here: what waits goes on waiting.
         return pending();
@@ -176,9 +179,9 @@ fn try_until(waits: usize) -> usize {
     pending()
 }
 
-/// How many releases wait.
+/// How many releases wait. What waited when a child was forked is the parent's.
 pub fn pending() -> usize {
-    COUNT.load(Ordering::Acquire)
+    if lock::is_forked() { 0 } else { COUNT.load(Ordering::Acquire) }
 }
 
 /// Reports what still waits, as a program does that is about to end: it is leaked.

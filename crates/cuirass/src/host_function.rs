@@ -7,7 +7,7 @@ use cuirass_call::graph::builder;
 use cuirass_call::launch as call;
 use cuirass_call::owner::CallbackThread;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::Global;
 use cuirass_fault::{Failure, Misuse};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -16,11 +16,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The closures that wait for their turn, by the number that the driver was given for each. A call that returned an
 /// error may have been accepted all the same, and run later: a number that is not here any more runs nothing, where a
 /// pointer would dangle.
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting { last: 0, calls: BTreeMap::new() });
+static WAITING: Global<Waiting> = Global::new(Waiting::new(), Waiting::new());
 
 struct Waiting {
     last: usize,
     calls: BTreeMap<usize, Call>,
+}
+
+impl Waiting {
+    const fn new() -> Waiting {
+        Waiting { last: 0, calls: BTreeMap::new() }
+    }
 }
 
 /// A closure, and whom a panic is to name.

@@ -21,7 +21,7 @@
 
 use crate::Result;
 use cuirass_call::table::{self, CallInfo, Interceptor, Word, driver::DRIVER, nvrtc::NVRTC};
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::Global;
 use cuirass_fault::{Failure, Misuse};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -197,7 +197,7 @@ pub struct Recording {
     calls: Arc<Recorder>,
 }
 
-struct Recorder(Mutex<Vec<CallRecord>>);
+struct Recorder(Global<Vec<CallRecord>>);
 
 impl Interceptor for Recorder {
     fn call(&self, call: &'static CallInfo, arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32 {
@@ -212,7 +212,7 @@ impl Recording {
     /// Starts recording, on all threads.
     #[must_use]
     pub fn start() -> Recording {
-        let calls = Arc::new(Recorder(Mutex::new(Vec::new())));
+        let calls = Arc::new(Recorder(Global::new(Vec::new(), Vec::new())));
         let interceptor: Arc<dyn Interceptor> = Arc::clone(&calls) as Arc<dyn Interceptor>;
         table::add_interceptor(Arc::clone(&interceptor));
         Recording { interceptor, calls }

@@ -13,10 +13,11 @@ pub mod nvrtc;
 pub use cuirass_fault::Library;
 
 use crate::load;
-use cuirass_fault::Absence;
+use cuirass_fault::{Absence, lock};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
+use std::time::Duration;
 
 /// The status of a call that was not made. No CUDA library returns it.
 pub const NOT_CALLED: u32 = 0x6375_6972;
@@ -87,16 +88,15 @@ impl<const N: usize> Table<N> {
     }
 }
 
-static FORKED: AtomicBool = AtomicBool::new(false);
-
 /// Whether this process was forked after the driver was loaded.
+#[inline]
 pub fn is_forked() -> bool {
-    FORKED.load(Ordering::Acquire)
+    lock::is_forked()
 }
 
 /// What a forked child does first: from then on every call is refused.
 pub(crate) extern "C" fn in_forked_child() {
-    FORKED.store(true, Ordering::Release);
+    lock::in_forked_child();
     driver::DRIVER.forget();
 }
 
@@ -144,11 +144,39 @@ pub trait Interceptor: Send + Sync {
     fn call(&self, call: &'static CallInfo, arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32;
 }
 
-static INTERCEPTORS: RwLock<Vec<Arc<dyn Interceptor>>> = RwLock::new(Vec::new());
+type Interceptors = Vec<Arc<dyn Interceptor>>;
+
+static INTERCEPTORS: RwLock<Interceptors> = RwLock::new(Vec::new());
+
+/// What a lock gives; in a forked child `None` where a thread that the child does not have may hold it for ever.
+fn locked<G>(
+    lock: impl FnOnce() -> Result<G, PoisonError<G>>,
+    try_lock: impl Fn() -> Result<G, TryLockError<G>>,
+) -> Option<G> {
+    if !is_forked() {
+        return Some(lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    for _ in 0..100 {
+        match try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    None
+}
+
+fn interceptors() -> Interceptors {
+    locked(|| INTERCEPTORS.read(), || INTERCEPTORS.try_read()).map(|list| list.clone()).unwrap_or_default()
+}
+
+fn interceptors_to_change() -> Option<RwLockWriteGuard<'static, Interceptors>> {
+    locked(|| INTERCEPTORS.write(), || INTERCEPTORS.try_write())
+}
 
 /// Adds an interceptor; it sees calls before those added earlier. [`remove_interceptor`] takes it out again.
 pub fn add_interceptor(interceptor: Arc<dyn Interceptor>) {
-    let mut list = INTERCEPTORS.write().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut list) = interceptors_to_change() else { return };
     list.push(interceptor);
     driver::DRIVER.set_intercepted(true);
     nvrtc::NVRTC.set_intercepted(true);
@@ -156,7 +184,7 @@ pub fn add_interceptor(interceptor: Arc<dyn Interceptor>) {
 
 /// Takes an interceptor out; without any, calls go straight to the libraries again.
 pub fn remove_interceptor(interceptor: &Arc<dyn Interceptor>) {
-    let mut list = INTERCEPTORS.write().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut list) = interceptors_to_change() else { return };
     list.retain(|other| !Arc::ptr_eq(other, interceptor));
     if list.is_empty() {
         driver::DRIVER.set_intercepted(false);
@@ -172,7 +200,7 @@ pub(crate) fn intercepted<const N: usize>(
     arguments: &[Word],
     real: &mut dyn FnMut(NonNull<()>) -> u32,
 ) -> u32 {
-    let list: Vec<Arc<dyn Interceptor>> = INTERCEPTORS.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let list = interceptors();
     let mut last = || match find(table, at) {
         Ok(found) => real(found),
         Err(_absence) => NOT_CALLED,

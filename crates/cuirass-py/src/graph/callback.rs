@@ -3,7 +3,7 @@
 use crate::error::run;
 use crate::graph::keep::Kept;
 use crate::number;
-use crate::report::{python_is_usable, report_later};
+use crate::report::{UnderWay, python_is_usable, report_later};
 use cuirass::graph::GraphBuilder;
 use cuirass_fault::{Failure, Misuse};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Callbacks that are running Python code.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+static RUNNING: UnderWay = UnderWay::new();
 /// Callbacks that came after the interpreter had begun to end.
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -47,14 +47,14 @@ struct Running;
 
 impl Running {
     fn start() -> Running {
-        RUNNING.fetch_add(1, Ordering::AcqRel);
+        RUNNING.start();
         Running
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Ordering::AcqRel);
+        RUNNING.end();
     }
 }
 
@@ -97,7 +97,7 @@ extern "C" fn tell_skipped() {
 
 /// The exit hook's part: waits for callbacks that are running, with the interpreter released.
 pub fn wait_for_running(py: Python<'_>) {
-    crate::report::wait_for_none(py, &RUNNING, Duration::from_secs(2));
+    RUNNING.wait_for_none(py, Duration::from_secs(2));
 }
 
 /// The address of a ctypes function; `None` for what is none. One of another prototype than `void (*)(void *)` is

@@ -9,7 +9,7 @@ use cuirass_call::graph::{builder as call, definition};
 use cuirass_call::owner::{Kind, Opaque};
 use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{CUgraph, CUstream, CUstreamCaptureStatus};
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::Global;
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 
@@ -198,7 +198,7 @@ const LEFT_ALONE: &str = "the driver crashes when a capture with a conditional b
                           cuCtxSynchronize stays refused in that context";
 
 /// Streams and contexts that must never be touched again.
-static ABANDONED_FOR_GOOD: Mutex<Vec<(Vec<Stream>, Context)>> = Mutex::new(Vec::new());
+static ABANDONED_FOR_GOOD: Global<Vec<(Vec<Stream>, Context)>> = Global::new(Vec::new(), Vec::new());
 
 /// Leaves a capture alone for good, with those that it is part of and those that are part of it.
 fn abandon(recording: &Arc<Recording>, also: Option<Stream>) {

@@ -9,7 +9,7 @@ use crate::{Outcome, event};
 use cuirass_call::graph::builder as call;
 use cuirass_call::later::Attempt;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::{Global, Mutex};
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -168,7 +168,7 @@ struct Waiting {
 }
 
 /// Things that may be in use by the device still, and so are never released.
-static LEAKED: Mutex<Vec<Arc<Attachments>>> = Mutex::new(Vec::new());
+static LEAKED: Global<Vec<Arc<Attachments>>> = Global::new(Vec::new(), Vec::new());
 
 /// Lets go of what a graph refers to, once the streams have passed what is on them now: at once where they have.
 pub(crate) fn release_after(places: Vec<Place>, attachments: Arc<Attachments>) -> Outcome<()> {

@@ -16,7 +16,7 @@ use crate::stream::Stream;
 use cuirass_call::owner::Opaque;
 use cuirass_call::status;
 use cuirass_call::sys::cuda::{CUevent, CUgraph, CUgraphNode};
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::{self, Global, Mutex};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -163,6 +163,10 @@ struct Register {
 }
 
 impl Register {
+    const fn new() -> Register {
+        Register { streams: Vec::new(), events: BTreeMap::new() }
+    }
+
     /// Where a stream is, or else would be.
     #[inline]
     fn place(&self, key: Key) -> Result<usize, usize> {
@@ -192,7 +196,7 @@ impl Register {
     }
 }
 
-static REGISTER: Mutex<Register> = Mutex::new(Register { streams: Vec::new(), events: BTreeMap::new() });
+static REGISTER: Global<Register> = Global::new(Register::new(), Register::new());
 /// How many streams are in the register, for those who only look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -208,10 +212,10 @@ fn key(stream: &Stream) -> Key {
     (handle, thread)
 }
 
-/// Whether any stream is being captured by a graph builder.
+/// Whether any stream is being captured by a graph builder. In a forked child none is: the captures are the parent's.
 #[inline]
 pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    COUNT.load(Ordering::Acquire) != 0 && !lock::is_forked()
 }
 
 /// The capture that a stream takes part in, if a graph builder began it.

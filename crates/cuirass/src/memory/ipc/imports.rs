@@ -20,7 +20,7 @@ use cuirass_call::memory::{ipc as call, pool as pool_call};
 use cuirass_call::status::code;
 use cuirass_call::stream as stream_call;
 use cuirass_call::sys::cuda::CUstreamCaptureStatus;
-use cuirass_fault::lock::{Guard, Mutex};
+use cuirass_fault::lock::{Global, Guard};
 use cuirass_fault::{Failure, Misuse};
 use std::collections::BTreeMap;
 
@@ -47,10 +47,13 @@ struct Imports {
     numbers: u64,
 }
 
-static IMPORTS: Mutex<Imports> =
-    Mutex::new(Imports { addresses: BTreeMap::new(), mappings: BTreeMap::new(), numbers: 0 });
+static IMPORTS: Global<Imports> = Global::new(Imports::new(), Imports::new());
 
 impl Imports {
+    const fn new() -> Imports {
+        Imports { addresses: BTreeMap::new(), mappings: BTreeMap::new(), numbers: 0 }
+    }
+
     fn share(&mut self, address: u64) -> bool {
         let mapping = self.mappings.get_mut(&address);
         mapping.map(|mapping| mapping.shares += 1).is_some()

@@ -13,7 +13,7 @@ use crate::memory::pool::{Peers, destroy};
 use crate::{Outcome, driver};
 use cuirass_call::memory::{ipc as call, pool as pool_call};
 use cuirass_call::sys::cuda::CUmemoryPool;
-use cuirass_fault::lock::{Guard, Mutex};
+use cuirass_fault::lock::{Global, Guard};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
@@ -28,7 +28,7 @@ struct Imported {
 }
 
 /// By the driver's handles, which are the same as long as a pool is imported.
-static POOLS: Mutex<BTreeMap<usize, Imported>> = Mutex::new(BTreeMap::new());
+static POOLS: Global<BTreeMap<usize, Imported>> = Global::new(BTreeMap::new(), BTreeMap::new());
 
 /// Another process's pool, with one share more, and the devices that were given access to it.
 pub(super) fn import(context: &Context, file: RawFd) -> Outcome<(CUmemoryPool, Peers)> {
