@@ -4,9 +4,11 @@ import gc
 import threading
 import weakref
 
+import numpy
 import pytest
 
 import cuirass
+from cuirass import testing, utils
 
 from .conftest import child
 
@@ -432,3 +434,66 @@ def test_an_update_that_was_made_and_returned_an_error_is_kept(device, call):
     cuirass.drain()
     gc.collect()
     assert counts == [1] and function() is None
+
+
+def rows(buffer):
+    return utils.StridedMemoryView.from_buffer(buffer, (4, 4), dtype=numpy.dtype("i4"))
+
+
+# What captured work refers to a buffer in, and the call that is made for it.
+REFERS = {
+    "fill": ("cuMemsetD8Async", lambda mine, other, to: mine.fill(1, stream=to)),
+    "copy to it": ("cuMemcpyAsync", lambda mine, other, to: mine.copy_from(other, stream=to)),
+    "copy from it": ("cuMemcpyAsync", lambda mine, other, to: other.copy_from(mine, stream=to)),
+    "its copy": ("cuMemcpyAsync", lambda mine, other, to: mine.copy_to(other, stream=to)),
+    "rows": ("cuMemcpy2DAsync_v2", lambda mine, other, to: utils.copy_2d(mine, other, width=8, height=8, stream=to)),
+    "view": ("cuMemcpyAsync", lambda mine, other, to: rows(mine).copy_from(rows(other), to)),
+    "launch": ("cuLaunchKernelEx", None),
+}
+
+
+@pytest.mark.parametrize("whose", ["a resource's", "an owner's", "a pool's"])
+@pytest.mark.parametrize("what", REFERS)
+def test_captured_work_that_returned_an_error_keeps_its_memory(device, stream, code, whose, what):
+    """It may be in the graph all the same: what it refers to does not go before the graph does."""
+
+    class Resource(cuirass.MemoryResource):
+        is_device_accessible, is_host_accessible, device_id, freed = True, False, 0, ()
+
+        def deallocate(self, ptr, size, *, stream):
+            self.freed = (*self.freed, ptr)
+
+    class Owner:
+        pass
+
+    inner, other = device.allocate(64, stream=stream), device.allocate(64, stream=stream)
+    address, resource, owner = int(inner.handle), Resource(), Owner()
+    gone = weakref.ref(owner)
+    if whose == "a pool's":
+        mine = inner
+    else:
+        how = {"mr": resource, "stream": stream} if whose == "a resource's" else {"owner": owner}
+        mine = cuirass.Buffer.from_handle(inner.handle, 64, **how)
+        del how
+    del owner
+    kernel, one = code.get_kernel("add"), cuirass.LaunchConfig(grid=1, block=1)
+    call, work = REFERS[what]
+    work = work or (lambda mine, other, to: cuirass.launch(to, one, kernel, mine, 1, 1))
+    builder = device.create_graph_builder().begin_building()
+    with testing.fail(call, done=True), pytest.raises(cuirass.CUDAError, match="UNKNOWN") as caught:
+        work(mine, other, builder)
+    assert caught.value.call == call
+    builder.end_building()
+    assert len(builder.graph_definition.nodes()) == 1
+    with testing.record() as recording:
+        mine.close()
+        del mine
+        gc.collect()
+    freed = [made.name for made in recording.calls if "Free" in made.name and made.arguments[0] == address]
+    assert (freed, resource.freed) == ([], ())
+    assert whose != "an owner's" or gone()
+    builder.close()
+    gc.collect()
+    if whose == "a resource's":
+        assert len(resource.freed) == 1
+    assert whose != "an owner's" or not gone()

@@ -318,12 +318,19 @@ def test_in_a_capture(device, stream, on_device):
     values = np.arange(12, dtype="f4").reshape(3, 4)
     to, source, host = on_device((4, 3)), on_device((3, 4)), numpy_view(np.zeros((4, 3), "f4"))
     source.copy_from(numpy_view(values), stream)
-    builder = stream.create_graph_builder().begin_building()
+    builder = stream.create_graph_builder().begin_building("global")
     turned = source.view(_StridedLayout((4, 3), (1, 4), 4))
     to.copy_from(turned, builder)
     for target, origin, blocking in [(to, host, None), (host, to, None), (to, turned, True)]:
         with pytest.raises(RuntimeError, match="captured"):
             target.copy_from(origin, builder, blocking=blocking)
+    # Nor is anything allocated for what is refused, or waited for.
+    rearranged, allocator = numpy_view(values.T), cuirass.LegacyPinnedMemoryResource()
+    for blocking in (None, False, True):
+        with testing.record() as recording, pytest.raises(RuntimeError, match="captured") as caught:
+            to.copy_from(rearranged, builder, allocator, blocking=blocking)
+        assert {call.name for call in recording.calls} == {"cuStreamIsCapturing"}
+        assert builder.is_building and not hasattr(caught.value, "__notes__")
     graph = builder.end_building().complete()
     builder.close()
     del turned, source, origin

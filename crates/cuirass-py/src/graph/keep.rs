@@ -74,7 +74,8 @@ pub fn launched<'a, 'py: 'a>(
     Ok(())
 }
 
-/// Keeps a buffer's memory as long as the graph that the stream is being captured into, if it is.
+/// Keeps a buffer's memory as long as the graph that the stream is being captured into, if it is. Before the work is put
+/// on the stream: a call that returns an error may have been made all the same, and is in the graph then.
 #[inline]
 pub fn buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
     if cuirass::graph::is_captured(stream) { keep_buffer(stream, buffer) } else { Ok(()) }

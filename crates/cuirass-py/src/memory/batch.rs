@@ -271,10 +271,10 @@ pub fn _copy_pitched(
     let to = lies(numbers(&to, ["dst_offset", "dst_pitch", "dst_rows"])?);
     let from_ = lies(numbers(&from_, ["src_offset", "src_pitch", "src_rows"])?);
     let (target, source) = (dst.get().enter()?, src.get().enter()?);
-    // SAFETY: [stream-ordered-copy] as above.
-    run(py, || unsafe { target.buffer().copy_pitched_from_unordered(to, source.buffer(), from_, extent, &stream) })?;
     keep::buffer(&stream, dst)?;
-    keep::buffer(&stream, src)
+    keep::buffer(&stream, src)?;
+    // SAFETY: [stream-ordered-copy] as above.
+    run(py, || unsafe { target.buffer().copy_pitched_from_unordered(to, source.buffer(), from_, extent, &stream) })
 }
 
 fn numbers(given: &[Bound<'_, PyAny>; 3], names: [&str; 3]) -> PyResult<[usize; 3]> {

@@ -302,9 +302,9 @@ impl Buffer {
         };
         let stream = stream::argument(stream)?;
         let to = argument(&target, "dst")?;
-        let copied = copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream, options);
-        let kept = copied.and_then(|()| keep::buffer(&stream, slf)).and_then(|()| keep::buffer(&stream, to));
-        match kept {
+        let kept = keep::buffer(&stream, slf).and_then(|()| keep::buffer(&stream, to));
+        let copied = kept.and_then(|()| copy::copy(py, to.get().enter()?.buffer(), source.buffer(), &stream, options));
+        match copied {
             Ok(()) => Ok(target),
             Err(error) if dst.is_none() => {
                 // Nobody gets what was made for it.
@@ -335,9 +335,9 @@ impl Buffer {
         options: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let (from, stream) = (argument(src, "src")?, stream::argument(stream)?);
-        copy::copy(py, slf.get().enter()?.buffer(), from.get().enter()?.buffer(), &stream, options)?;
         keep::buffer(&stream, slf)?;
-        keep::buffer(&stream, from)
+        keep::buffer(&stream, from)?;
+        copy::copy(py, slf.get().enter()?.buffer(), from.get().enter()?.buffer(), &stream, options)
     }
 
     /// Fills it with a pattern, in the stream's order (``cuMemsetD8Async`` and its like).
@@ -365,8 +365,8 @@ impl Buffer {
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let stream = stream::argument(stream)?;
-        copy::fill(py, slf.get().enter()?.buffer(), value, &stream)?;
-        keep::buffer(&stream, slf)
+        keep::buffer(&stream, slf)?;
+        copy::fill(py, slf.get().enter()?.buffer(), value, &stream)
     }
 
     /// The memory for other libraries, as bytes: a capsule with a DLPack tensor, which has a share of the memory.

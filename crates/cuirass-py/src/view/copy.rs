@@ -38,19 +38,24 @@ pub fn copy(
     let (target, source) = (strided(py, target)?, strided(py, source)?);
     let plan = run(py, || StridedCopy::new(&target, &source))?;
     let staging = match allocator {
-        Some(allocator) if plan.staging() > 0 => Some(Staging::new(py, &plan, allocator, stream)?),
+        // On a stream that is being captured it is refused below: nothing is allocated for it, which might spoil that.
+        Some(allocator)
+            if plan.staging() > 0 && run(py, || queue.capture_status())? == cuirass::CaptureStatus::None =>
+        {
+            Some(Staging::new(py, &plan, allocator, stream)?)
+        }
         _ => None,
     };
+    // Beforehand: a call that returns an error may have been made all the same, and is in the graph then.
+    keep::object(&queue, to.as_any());
+    keep::object(&queue, from.as_any());
     let address = staging.as_ref().map(|staging| staging.address);
     // SAFETY: [strided-views] both views are held; so is the staging buffer.
     let submitted = run(py, || unsafe { plan.submit(&queue, address, blocking) });
     match staging {
-        Some(staging) => staging.give_back(py, &queue, submitted)?,
-        None => submitted?,
+        Some(staging) => staging.give_back(py, &queue, submitted),
+        None => submitted,
     }
-    keep::object(&queue, to.as_any());
-    keep::object(&queue, from.as_any());
-    Ok(())
 }
 
 fn strided(py: Python<'_>, parts: &Parts) -> PyResult<Strided> {
