@@ -172,7 +172,7 @@ fn try_until(waits: usize) -> usize {
                 let what = waiting.named.what;
                 drop(waiting);
                 COUNT.fetch_sub(1, Ordering::AcqRel);
-                failure.report(&format!("releasing {what}, which had waited for a capture to end"));
+                failure.report(&format!("releasing {what}, which had been put off"));
             }
         }
     }
