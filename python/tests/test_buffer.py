@@ -378,6 +378,33 @@ def test_the_stream_of_a_close_orders_the_release_of_what_is_shown_still(device,
     other.close()
 
 
+@pytest.mark.parametrize("dropped_first", [True, False])
+def test_a_part_keeps_the_memory_of_a_buffer_that_is_closed(device, census, dropped_first):
+    """A buffer that is the owner of another: what the part shows is there as long as the part is."""
+    whole = cuirass.LegacyPinnedMemoryResource().allocate(64)
+    memoryview(whole)[:] = bytes(range(64))
+    part = Buffer.from_handle(int(whole.handle) + 16, 16, owner=whole)
+    part_of_it = Buffer.from_handle(int(part.handle) + 8, 8, owner=part)
+    with testing.record() as recording:
+        whole.close()
+        part.close()
+        assert whole.is_closed and part.is_closed
+        if dropped_first:
+            del whole, part
+        assert bytes(memoryview(part_of_it)) == bytes(range(24, 32))
+        assert "cuMemFreeHost" not in {call.name for call in recording.calls}
+        del part_of_it
+    assert [call.name for call in recording.calls].count("cuMemFreeHost") == 1
+
+
+def test_a_closed_buffer_owns_nothing(device, stream):
+    closed = device.allocate(64, stream=stream)
+    address = int(closed.handle)
+    closed.close()
+    with pytest.raises(RuntimeError, match="owner is a closed buffer"):
+        Buffer.from_handle(address, 64, owner=closed)
+
+
 @pytest.mark.parametrize("kind", ["a user's resource", "an owner", "page-locked"])
 def test_the_stream_of_a_close_is_not_forgotten_where_no_stream_orders(device, stream, kind):
     """Without an order the stream is waited for before the share is given up; if that fails it is not."""

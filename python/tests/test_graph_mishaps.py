@@ -1,6 +1,7 @@
 """Captures that go wrong: each ends in one exception or one report, and leaves nothing behind."""
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -497,3 +498,32 @@ def test_captured_work_that_returned_an_error_keeps_its_memory(device, stream, c
     if whose == "a resource's":
         assert len(resource.freed) == 1
     assert whose != "an owner's" or not gone()
+
+
+@pytest.mark.timeout(60)
+def test_memory_is_not_lost_at_the_end_of_a_capture_by_another_thread(device, stream, reports, census):
+    """The driver refuses to free memory over a capture, which has ended by the time that it is asked for."""
+    mine, stop, captures = device.create_stream(), threading.Event(), []
+
+    def capture():
+        cuirass.Device(0).set_current()
+        while not stop.is_set():
+            stream.create_graph_builder().begin_building().end_building().close()
+            captures.append(None)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=capture)
+    thread.start()
+    try:
+        for _ in range(30_000):
+            buffer = device.allocate(64, stream=mine)
+            buffer.set_deallocation_stream(stream)
+            del buffer
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert len(captures) > 100
+    assert reports == [] and cuirass.drain() == 0
+    mine.close()

@@ -112,7 +112,8 @@ impl Buffer {
     /// mr : MemoryResource, optional
     ///     Takes the memory back, once: its ``deallocate()`` is called.
     /// owner : object, optional
-    ///     Keeps the memory alive, and is kept as long as the buffer; not together with ``mr``.
+    ///     Keeps the memory alive, and is kept as long as the buffer; not together with ``mr``. A ``Buffer`` that is
+    ///     closed meanwhile gives its memory back with the last of those that it is the owner of.
     /// stream : Stream, optional
     ///     Orders the release by ``mr``; without it the legacy default stream does. Without ``mr`` nothing is released.
     ///
@@ -120,6 +121,8 @@ impl Buffer {
     /// ------
     /// ValueError
     ///     If ``mr`` and ``owner`` are both given, ``stream`` without ``mr``, or the size is negative.
+    /// RuntimeError
+    ///     If the owner is a closed buffer.
     #[staticmethod]
     #[pyo3(signature = (ptr, size, mr=None, owner=None, *, stream=None))]
     fn from_handle(
@@ -529,7 +532,7 @@ impl Buffer {
     #[getter]
     fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &*self.slot.enter()? {
-            Memory::Owners(_borrowed, owner) => Some(owner.clone_ref(py)),
+            Memory::Owners(_borrowed, owner) => Some(owner.object().clone_ref(py)),
             Memory::Ours(_) | Memory::Users(..) => None,
         }
     }
@@ -546,7 +549,7 @@ impl Buffer {
         visit.call(&self.resource)?;
         match self.slot.enter().as_deref() {
             Some(Memory::Users(_borrowed, users)) => visit.call(users.resource()),
-            Some(Memory::Owners(_borrowed, owner)) => visit.call(owner),
+            Some(Memory::Owners(_borrowed, owner)) => visit.call(owner.object()),
             Some(Memory::Ours(_)) | None => Ok(()),
         }
     }

@@ -22,9 +22,37 @@ pub enum Memory {
     /// What the Rust buffer knows how to give back.
     Ours(cuirass::Buffer),
     /// What another object keeps alive.
-    Owners(cuirass::Buffer, Py<PyAny>),
+    Owners(cuirass::Buffer, Owner),
     /// What a user's resource gives back; the Rust buffer only borrows it.
     Users(cuirass::Buffer, Box<UserMemory>),
+}
+
+/// What keeps memory alive. Of a buffer of ours the memory stays, too, should that be closed before.
+pub struct Owner(Py<PyAny>);
+
+impl Owner {
+    fn new(owner: &Bound<'_, PyAny>) -> PyResult<Owner> {
+        if let Ok(buffer) = owner.cast::<Buffer>()
+            && !buffer.get().slot.enter_until_left()
+        {
+            return Err(PyRuntimeError::new_err("owner is a closed buffer, which keeps no memory alive"));
+        }
+        Ok(Owner(owner.clone().unbind()))
+    }
+
+    pub fn object(&self) -> &Py<PyAny> {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _attached = crate::report::attached(|py| {
+            if let Ok(buffer) = self.0.bind(py).cast::<Buffer>() {
+                buffer.get().leave();
+            }
+        });
+    }
 }
 
 impl Memory {
@@ -106,7 +134,7 @@ impl Buffer {
             let borrowed = unsafe { cuirass::Buffer::borrow_raw(address, bytes, None) };
             return Ok(match owner {
                 None => Buffer::new_of(Memory::Ours(borrowed), None),
-                Some(owner) => Buffer::new_of(Memory::Owners(borrowed, owner.clone().unbind()), None),
+                Some(owner) => Buffer::new_of(Memory::Owners(borrowed, Owner::new(owner)?), None),
             });
         };
         if owner.is_some() {

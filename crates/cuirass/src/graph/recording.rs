@@ -200,6 +200,22 @@ static REGISTER: Global<Register> = Global::new(Register::new(), Register::new()
 /// How many streams are in the register, for those who only look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// How many captures that graph builders began have ended.
+static ENDINGS: AtomicU64 = AtomicU64::new(0);
+
+/// How many captures have ended, for [`is_captured_since`].
+#[inline]
+pub(crate) fn endings() -> u64 {
+    ENDINGS.load(Ordering::Acquire)
+}
+
+/// Whether a graph builder captures a stream, or may have since so many captures had ended: what the driver refused over a
+/// capture may be asked about when that has ended, by another thread.
+#[cold]
+pub(crate) fn is_captured_since(stream: &Stream, before: u64) -> bool {
+    of(stream).is_some() || endings() != before
+}
+
 fn key(stream: &Stream) -> Key {
     thread_local! {
         static NUMBER: u64 = {
@@ -433,6 +449,8 @@ impl Recording {
 
     /// Takes its streams and events out of the register; they are returned to be let go, now that it has ended.
     pub(crate) fn leave(self: &Arc<Recording>) -> Vec<Stream> {
+        // Before it leaves the register: who does not find it there any more knows that one has ended.
+        ENDINGS.fetch_add(1, Ordering::AcqRel);
         status::capture_ended(self.mode.raw());
         let streams = std::mem::take(&mut self.state.lock().streams);
         let mine = |other: &Arc<Recording>| Arc::ptr_eq(other, self);

@@ -3,6 +3,7 @@
 use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
+use crate::graph::recording;
 use crate::memory::held::Held;
 use crate::memory::ipc::{IpcBufferDescriptor, imports};
 use crate::memory::pool::MemoryPool;
@@ -186,12 +187,21 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
     let what = format_args!("memory {:#x} (stream {raw:p}, pool {:p})", range.address, resource.as_raw());
     let free = || capture::release(what, || pool::free_async(range.address, raw));
     if !stream.is_default() {
+        let endings = recording::endings();
         return match free() {
             Err(failure)
                 if matches!(failure.status(), Some(code::INVALID_VALUE | code::STREAM_CAPTURE_INVALIDATED)) =>
             {
                 match builder::stream_is_capturing(raw) {
                     Ok(status) if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {
+                        failure.answered();
+                        Ok(Attempt::Wait)
+                    }
+                    // It was when it was refused, and another thread has ended the capture since.
+                    Ok(_not_captured)
+                        if failure.status() == Some(code::STREAM_CAPTURE_INVALIDATED)
+                            || recording::is_captured_since(stream, endings) =>
+                    {
                         failure.answered();
                         Ok(Attempt::Wait)
                     }
