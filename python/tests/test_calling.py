@@ -105,6 +105,56 @@ def test_forms_of_a_device(device):
             Device(wrong)
 
 
+def test_forms_of_a_configuration():
+    class Own(LaunchConfig):
+        pass
+
+    class Number:
+        def __index__(self):
+            return 4
+
+    keywords = {"gr" + "id": 4, "".join(("blo", "ck")): (32,)}
+    for made in (
+        LaunchConfig(grid=4, block=32),
+        LaunchConfig(block=32, grid=4),
+        LaunchConfig(grid=(4,), block=(32, 1)),
+        LaunchConfig(grid=(4, 1, 1), block=(32, 1, 1)),
+        LaunchConfig(4, None, 32),
+        LaunchConfig(4, block=32),
+        LaunchConfig(grid=(Number(),), block=32),
+        LaunchConfig(grid=4, block=32, shmem_size=0),
+        LaunchConfig(**keywords),
+        LaunchConfig(4, None, 32, 0),
+        Own(grid=4, block=32),
+    ):
+        assert (made.grid, made.block, made.cluster, made.shmem_size) == ((4, 1, 1), (32, 1, 1), None, 0)
+        assert made == LaunchConfig(grid=4, block=32)
+    assert type(Own(grid=4, block=32)) is Own and type(LaunchConfig(grid=4, block=32)) is LaunchConfig
+    assert LaunchConfig(grid=(2, 3, 4), block=(5, 6)).grid == (2, 3, 4)
+    for given, text in (
+        ({"grid": 0, "block": 32}, "grid must be from 1 to 4294967295, it is 0"),
+        ({"grid": 1, "block": 0}, "block must be from 1"),
+        ({"grid": -1, "block": 1}, "grid must be from 1"),
+        ({"grid": 1 << 32, "block": 1}, "grid must be from 1"),
+        ({"grid": 1 << 80, "block": 1}, "grid must be from 1"),
+        ({"grid": (), "block": 1}, "not a tuple of 0"),
+        ({"grid": (1, 1, 1, 1), "block": 1}, "not a tuple of 4"),
+        ({"grid": (1, 0), "block": 1}, "grid must be from 1"),
+        ({"grid": [1], "block": 1}, "not list"),
+        ({"grid": 1.0, "block": 1}, "not float"),
+        ({"grid": 1}, "block must be given"),
+        ({"block": 1}, "grid must be given"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            LaunchConfig(**given)
+        # The names as a program has them, which are the interpreter's own objects.
+        if len(given) == 2:
+            with pytest.raises(ValueError, match=text):
+                LaunchConfig(grid=given["grid"], block=given["block"])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size'"):
+        LaunchConfig(grid=1, size=2)
+
+
 def test_forms_of_building_a_graph(device, stream):
     for begin, end, complete in (
         (lambda b: b.begin_building(), lambda b: b.end_building(), lambda b: b.complete()),

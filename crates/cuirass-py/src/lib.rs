@@ -44,6 +44,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<context::Context>()?;
     module.add_class::<device::Device>()?;
     device::install(py)?;
+    config::install(py)?;
     module.add_class::<properties::DeviceProperties>()?;
     module.add_class::<event::Event>()?;
     event::install(py)?;

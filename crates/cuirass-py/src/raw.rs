@@ -51,6 +51,8 @@ pub struct Call<'a, 'py> {
 /// The keywords of methods here, each as the one object that the interpreter has for it.
 static STREAM: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 static STREAM_PTR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+static GRID: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+static BLOCK: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 
 impl<'a, 'py> Call<'a, 'py> {
     #[inline]
@@ -91,6 +93,25 @@ impl<'a, 'py> Call<'a, 'py> {
     #[inline]
     pub fn one_and_stream_ptr(self) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
         self.plain().or_else(|| self.one_and(&STREAM_PTR))
+    }
+
+    /// Two arguments by keyword, `grid` and `block`, and no other.
+    #[inline]
+    pub fn grid_and_block(self) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
+        let arguments: &[Object; 2] = self.arguments.try_into().ok()?;
+        if self.named != 2 {
+            return None;
+        }
+        // SAFETY: [raw-call] a tuple of two names.
+        let names = [0, 1].map(|at| unsafe { ffi::PyTuple_GetItem(self.keywords, at) });
+        let known = [GRID.load(Ordering::Relaxed), BLOCK.load(Ordering::Relaxed)];
+        let reversed = [known[1], known[0]];
+        let [one, other] = arguments.map(|argument| self.borrowed(argument));
+        match names {
+            names if names == known => Some([one, other]),
+            names if names == reversed => Some([other, one]),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -173,7 +194,9 @@ impl Raw {
         let Function::Call(function) = self.function else {
             return Err(PyRuntimeError::new_err("internal inconsistency: a getter is no method"));
         };
-        for (keyword, text) in [(&STREAM, c"stream"), (&STREAM_PTR, c"stream_ptr")] {
+        for (keyword, text) in
+            [(&STREAM, c"stream"), (&STREAM_PTR, c"stream_ptr"), (&GRID, c"grid"), (&BLOCK, c"block")]
+        {
             // SAFETY: [raw-call] a text that ends in NUL; the reference is kept for good.
             let interned = unsafe { ffi::PyUnicode_InternFromString(text.as_ptr()) };
             if interned.is_null() {
