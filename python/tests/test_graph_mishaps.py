@@ -1,5 +1,6 @@
 """Captures that go wrong: each ends in one exception or one report, and leaves nothing behind."""
 
+import contextlib
 import gc
 import sys
 import threading
@@ -500,15 +501,23 @@ def test_captured_work_that_returned_an_error_keeps_its_memory(device, stream, c
     assert whose != "an owner's" or not gone()
 
 
-@pytest.mark.timeout(60)
-def test_memory_is_not_lost_at_the_end_of_a_capture_by_another_thread(device, stream, reports, census):
-    """The driver refuses to free memory over a capture, which has ended by the time that it is asked for."""
-    mine, stop, captures = device.create_stream(), threading.Event(), []
+@contextlib.contextmanager
+def captured_all_the_time(stream, work=lambda builder: None):
+    """Another thread captures a stream again and again; none of its captures is spoilt. Yields what is locked while
+    one goes on."""
+    stop, during, captures, spoilt = threading.Event(), threading.Lock(), [], []
 
     def capture():
         cuirass.Device(0).set_current()
         while not stop.is_set():
-            stream.create_graph_builder().begin_building().end_building().close()
+            builder = stream.create_graph_builder()
+            try:
+                with during:
+                    work(builder.begin_building())
+                    builder.end_building()
+            except cuirass.CUDAError as error:
+                spoilt.append(error)
+            builder.close()
             captures.append(None)
 
     before = sys.getswitchinterval()
@@ -516,14 +525,64 @@ def test_memory_is_not_lost_at_the_end_of_a_capture_by_another_thread(device, st
     thread = threading.Thread(target=capture)
     thread.start()
     try:
-        for _ in range(30_000):
-            buffer = device.allocate(64, stream=mine)
-            buffer.set_deallocation_stream(stream)
-            del buffer
+        yield during
     finally:
         stop.set()
         thread.join()
         sys.setswitchinterval(before)
     assert len(captures) > 100
+    assert spoilt == []
+
+
+@pytest.mark.timeout(60)
+def test_memory_is_not_lost_at_the_end_of_a_capture_by_another_thread(device, stream, reports, census):
+    """The driver refuses to free memory over a capture, which has ended by the time that it is asked for."""
+    mine = device.create_stream()
+    with captured_all_the_time(stream):
+        for _ in range(50_000):
+            buffer = device.allocate(64, stream=mine)
+            buffer.set_deallocation_stream(stream)
+            del buffer
     assert reports == [] and cuirass.drain() == 0
     mine.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_capture_that_begins_while_something_is_released_is_left_alone(device, stream, reports, census):
+    """Where a release puts an event on a stream that another thread begins to capture, it does not ask for that."""
+    fixed = device.allocate(64, stream=stream)
+    stream.sync()
+    with captured_all_the_time(stream, lambda builder: fixed.fill(1, stream=builder)) as during:
+        for _ in range(15_000):
+            builder = device.create_graph_builder().begin_building()
+            fixed.fill(1, stream=builder)
+            graph = builder.end_building().complete()
+            builder.close()
+            with during:
+                graph.launch(stream)
+            del graph
+    stream.sync()
+    assert reports == [] and cuirass.drain() == 0
+    fixed.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_capture_that_begins_while_imported_memory_is_released_is_left_alone(device, stream, shared, reports):
+    """As above: no other stream waits for such an event, which would make it part of the capture."""
+    other = device.create_stream()
+    original = shared.allocate(64, stream=other)
+    mapped = cuirass.DeviceMemoryResource.from_allocation_handle(device, shared.allocation_handle)
+    with captured_all_the_time(stream):
+        for _ in range(10_000):
+            shares = [
+                cuirass.Buffer.from_ipc_descriptor(mapped, original.ipc_descriptor, stream=queue)
+                for queue in (stream, other)
+            ]
+            del shares[0]
+            del shares
+    stream.sync()
+    other.sync()
+    assert reports == [] and cuirass.drain() == 0
+    mapped.close()
+    original.close()
+    other.close()

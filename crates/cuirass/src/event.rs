@@ -8,11 +8,9 @@ use crate::memory::IpcEventDescriptor;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::event as call;
-use cuirass_call::graph::builder;
 use cuirass_call::later::Attempt;
 use cuirass_call::owner::{Kind, Owned};
-use cuirass_call::status::code;
-use cuirass_call::sys::cuda::{CUevent, CUstreamCaptureStatus};
+use cuirass_call::sys::cuda::CUevent;
 use cuirass_fault::Failure;
 use std::sync::Arc;
 
@@ -236,14 +234,9 @@ fn mark(stream: &Stream) -> Outcome<Option<Event>> {
     scope::create(
         context.as_raw(),
         || {
-            match builder::stream_is_capturing(raw) {
-                Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => {}
-                Ok(_captured) => return Ok(None),
-                Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
-                    failure.answered();
-                    return Ok(None);
-                }
-                Err(failure) => return Err(failure),
+            let endings = recording::endings();
+            if stream.is_in_a_capture()? {
+                return Ok(None);
             }
             // Held outside, so that it is undone with the failure where the mode cannot be restored.
             let mut made = None;
@@ -252,7 +245,14 @@ fn mark(stream: &Stream) -> Outcome<Option<Event>> {
                 cuirass_call::event::record(event.as_raw(), raw)
             });
             match (result, made) {
-                (Ok(()), made) => Ok(made),
+                (Ok(()), None) => Ok(None),
+                (Ok(()), Some(event)) => match stream.is_in_a_capture() {
+                    Ok(false) if recording::endings() == endings => Ok(Some(event)),
+                    // Another thread has begun a capture of the stream meanwhile: the event may be of that, which asking
+                    // for it would spoil.
+                    Ok(_) => event.close().map(|()| None).map_err(Failure::from),
+                    Err(failure) => Err(Failure::from(event.undone_after(failure.raise()))),
+                },
                 (Err(failure), None) => Err(failure),
                 (Err(failure), Some(event)) => Err(Failure::from(event.undone_after(failure.raise()))),
             }

@@ -12,6 +12,7 @@ use cuirass_call::event as event_call;
 use cuirass_call::graph::builder as capture;
 use cuirass_call::later::Attempt;
 use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::status::code;
 use cuirass_call::stream as call;
 use cuirass_call::sys::cuda::{CUstream, CUstreamCaptureStatus};
 use cuirass_fault::{Failure, Misuse};
@@ -268,6 +269,18 @@ impl Stream {
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => CaptureStatus::Active,
             _ => CaptureStatus::Invalidated,
         })
+    }
+
+    /// Whether work on it would now belong to a capture, or disturb one. Asking disturbs none.
+    pub(crate) fn is_in_a_capture(&self) -> Outcome<bool> {
+        match capture::stream_is_capturing(self.as_raw()) {
+            Ok(status) => Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE),
+            Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
+                failure.answered();
+                Ok(true)
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Gives up this share. If it is the last one the stream is destroyed, and the driver's answer returned. Work

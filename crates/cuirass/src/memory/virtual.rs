@@ -8,14 +8,12 @@ use crate::memory::location::Location;
 use crate::memory::pointer;
 use crate::stream::Stream;
 use crate::{Error, Outcome, Result};
-use cuirass_call::graph::builder;
 use cuirass_call::later::Attempt;
 use cuirass_call::memory::r#virtual as call;
-use cuirass_call::status::code;
 use cuirass_call::stream as stream_call;
 use cuirass_call::sys::cuda::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUstreamCaptureStatus,
+    CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle,
 };
 use cuirass_fault::{Failure, Misuse};
 use smallvec::SmallVec;
@@ -351,15 +349,7 @@ fn try_release(waiting: &mut Waiting) -> Outcome<Attempt> {
 
 /// Whether all work on a stream is done; false too while it is being captured, or a capture involves it.
 fn has_passed(stream: &Stream) -> Outcome<bool> {
-    match builder::stream_is_capturing(stream.as_raw()) {
-        Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => stream_call::query(stream.as_raw()),
-        Ok(_captured) => Ok(false),
-        Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
-            failure.answered();
-            Ok(false)
-        }
-        Err(failure) => Err(failure),
-    }
+    Ok(!stream.is_in_a_capture()? && stream_call::query(stream.as_raw())?)
 }
 
 impl VirtualMemoryResource {

@@ -6,6 +6,7 @@
 use crate::context::{capture, scope};
 use crate::deferred;
 use crate::event::Passing;
+use crate::graph::recording;
 use crate::memory::buffer::{self, Range};
 use crate::memory::ipc::descriptor::IpcBufferDescriptor;
 use crate::memory::ipc::pools::{self, Importing};
@@ -14,12 +15,9 @@ use crate::memory::pool::MemoryPool;
 use crate::stream::Stream;
 use crate::{Outcome, driver};
 use cuirass_call::event;
-use cuirass_call::graph::builder;
 use cuirass_call::later::Attempt;
 use cuirass_call::memory::{ipc as call, pool as pool_call};
-use cuirass_call::status::code;
 use cuirass_call::stream as stream_call;
-use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::{Global, Guard};
 use cuirass_fault::{Failure, Misuse};
 use std::collections::BTreeMap;
@@ -278,7 +276,8 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
         false => stream.context_inner(),
     };
     let (from, to) = (context(other)?, context(last)?);
-    if scope::read(from.raw(), || is_captured(other))? || scope::read(to.raw(), || is_captured(last))? {
+    let endings = recording::endings();
+    if scope::read(from.raw(), || other.is_in_a_capture())? || scope::read(to.raw(), || last.is_in_a_capture())? {
         return Ok(Attempt::Wait);
     }
     capture::relaxed(|| {
@@ -290,30 +289,23 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
             }
         };
         let marker = scope::create(from.raw(), recorded, event::destroy)?;
+        match scope::read(from.raw(), || other.is_in_a_capture()) {
+            Ok(false) if recording::endings() == endings => {}
+            // Another thread has begun a capture of the stream meanwhile: who waits for the event may join that.
+            Ok(_) => return event::destroy(marker).map(|()| Attempt::Wait),
+            Err(failure) => return Err(destroyed_after(failure, event::destroy(marker))),
+        }
         let wait = || stream_call::wait_event(last.as_raw(), marker, 0);
         match (scope::submit(to.raw(), "the wait", wait), event::destroy(marker)) {
-            (Ok(()), destroyed) => destroyed,
+            (Ok(()), destroyed) => destroyed.map(|()| Attempt::Done),
             (Err(failure), destroyed) => Err(destroyed_after(failure, destroyed)),
         }
-    })?;
-    Ok(Attempt::Done)
+    })
 }
 
 fn destroyed_after(failure: Failure, destroyed: Outcome<()>) -> Failure {
     match destroyed {
         Ok(()) => failure,
         Err(destroying) => destroying.attach_to(failure, "the event that was made for it was not undone"),
-    }
-}
-
-/// Whether work on a stream would now belong to a capture, or disturb one. Asking disturbs none.
-fn is_captured(stream: &Stream) -> Outcome<bool> {
-    match builder::stream_is_capturing(stream.as_raw()) {
-        Ok(status) => Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE),
-        Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
-            failure.answered();
-            Ok(true)
-        }
-        Err(failure) => Err(failure),
     }
 }
