@@ -228,10 +228,11 @@ fn key(stream: &Stream) -> Key {
     (handle, thread)
 }
 
-/// Whether any stream is being captured by a graph builder. In a forked child none is: the captures are the parent's.
+/// Whether any stream is being captured by a graph builder, or was when this process was forked: then none is, and the
+/// register is empty.
 #[inline]
 pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0 && !lock::is_forked()
+    COUNT.load(Ordering::Acquire) != 0
 }
 
 /// The capture that a stream takes part in, if a graph builder began it.
@@ -322,7 +323,7 @@ pub(crate) fn waited_for_stream(stream: &Stream, other: &Stream) {
 /// Whether a stream takes part in a capture that a graph builder began. Costs one load while there is none.
 #[inline]
 pub fn is_captured(stream: &Stream) -> bool {
-    any() && (stream.known().is_true() || find(stream).is_some())
+    any() && !lock::is_forked() && (stream.known().is_true() || find(stream).is_some())
 }
 
 /// Whether a launch on a stream only adds a node to a capture, and so returns at once whatever other threads wait for in
