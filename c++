@@ -1,3 +1,0 @@
-digraph dot {
-  "0x4a0004000080" [label="KERNEL"];
-}
