@@ -231,7 +231,12 @@ macro_rules! fills {
         /// The range is valid until the fill is done, and nothing else touches it meanwhile.
         #[inline]
         pub unsafe fn $name(to: CUdeviceptr, value: $value, count: usize $(, $stream: CUstream)?) -> Result<()> {
-            driver_call!(entry!($call), (to, value, count $(, $stream)?), "{to:#x}, value {value}, {count} elements")
+            driver_call!(
+                entry!($call),
+                (to, value, count $(, $stream)?),
+                "{to:#x}, value {value}, {count} elements{}",
+                format_args!(concat!("" $(, ", ", stringify!($stream), " {:p}")?) $(, $stream)?)
+            )
         }
     )*};
 }
