@@ -90,8 +90,14 @@ fn bodies_run_as_the_condition_says() {
             launch_add(builder.stream(), add(), &buffer, 1000).unwrap();
             builder.end_building().unwrap();
             let graph = complete(&builder);
-            // Three conditional nodes with five bodies in all: each a kernel.
-            assert_eq!(graph.to_dot().unwrap().matches("subgraph").count(), 5);
+            // Three conditional nodes with five bodies in all: each a kernel, to which a dashed line leads.
+            let dot = graph.to_dot().unwrap();
+            assert_eq!((dot.matches("subgraph").count(), dot.matches("style=dashed").count()), (5, 5), "{dot}");
+            let svg = graph.to_svg().unwrap();
+            for (label, count) in [("if", 2), ("switch", 1), ("then", 2), ("else", 1), ("case 0", 1), ("case 1", 1)] {
+                assert_eq!(dot.matches(&format!("label=\"{label}\"")).count(), count, "{label}: {dot}");
+                assert_eq!(svg.matches(&format!(">{label}</t")).count(), count, "{label}: {svg}");
+            }
             drop((then, then2, otherwise, cases));
             builder.close().unwrap();
             graph.launch(&stream).unwrap();

@@ -133,7 +133,7 @@ impl GraphBuilder {
                     _ => failure,
                 })?;
         let bodies = graphs.iter().map(|graph| Opaque(*graph)).collect();
-        recording.attachments.add(Attachment::Bodies(Opaque(node), bodies));
+        recording.attachments.add(Attachment::Bodies(Opaque(node), kind, bodies));
         capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
             failure
                 .note("the conditional node itself was added to the graph, and what comes later does not wait for it")

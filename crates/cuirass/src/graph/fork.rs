@@ -12,8 +12,8 @@ use cuirass_fault::{Failure, Misuse, room};
 use std::sync::Arc;
 
 impl GraphBuilder {
-    /// Splits the capture into `count` branches: this builder, and `count - 1` new ones, which have to be joined before
-    /// the capture ends.
+    /// Splits the capture into `count` branches: this builder, and `count - 1` new ones, which are returned and have to be
+    /// joined before the capture ends.
     ///
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for fewer than two, [`ErrorKind::State`](crate::ErrorKind::State)

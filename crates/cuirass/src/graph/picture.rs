@@ -5,7 +5,7 @@ use crate::graph::recording::Attachments;
 use crate::{Outcome, Result};
 use cuirass_call::graph::{definition as call, node as node_call};
 use cuirass_call::module as module_call;
-use cuirass_call::sys::cuda::{CUDA_KERNEL_NODE_PARAMS, CUgraph};
+use cuirass_call::sys::cuda::{CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType as Kind};
 use cuirass_fault::Failure;
 use layout::adt::dag::NodeHandle;
 use layout::backends::svg::SVGWriter;
@@ -26,13 +26,22 @@ struct Box {
 struct Picture {
     boxes: Vec<Box>,
     edges: Vec<(usize, usize)>,
-    /// The node that has it, and the graph.
-    children: Vec<(usize, Picture)>,
+    children: Vec<Child>,
+}
+
+/// A graph inside a node.
+struct Child {
+    /// The node that has it.
+    of: usize,
+    /// What it is to the node: `then`.
+    title: String,
+    picture: Picture,
 }
 
 impl GraphDefinition {
     /// The graph in the DOT language: a node a box with its kind and, for kernels, the name (CUDA 12.3 and newer) and
-    /// the shape of the grid; child graphs in frames of their own.
+    /// the shapes of the grid and of the block; child graphs, and bodies of conditional nodes, in frames of their own,
+    /// to which dashed lines lead.
     ///
     /// # Errors
     /// What the driver answers.
@@ -44,7 +53,7 @@ impl GraphDefinition {
         Ok(text)
     }
 
-    /// The graph as a drawing.
+    /// The graph as a drawing: as [`to_dot`](GraphDefinition::to_dot) says it, without frames.
     ///
     /// # Errors
     /// What the driver answers.
@@ -65,18 +74,43 @@ fn read(graph: CUgraph, attachments: &Attachments) -> Outcome<Picture> {
     let edges = call::get_edges(graph)?;
     let edges = edges.into_iter().filter_map(|(from, to)| Some((place(from)?, place(to)?))).collect();
     let mut picture = Picture { boxes: Vec::new(), edges, children: Vec::new() };
-    let inner = |raw: CUgraph| read(raw, attachments);
+    let mut add_child = |of: usize, title: String, raw: CUgraph| {
+        picture.children.push(Child { of, title, picture: read(raw, attachments)? });
+        Outcome::Ok(())
+    };
     for (at, node) in nodes.iter().enumerate() {
-        let (label, color) = describe(*node)?;
-        picture.boxes.push(Box { label, color });
+        let (mut label, color) = describe(*node)?;
         if node.kind() == NodeKind::CU_GRAPH_NODE_TYPE_GRAPH {
-            picture.children.push((at, inner(node_call::child_get_graph(node.as_raw())?)?));
+            add_child(at, "child graph".to_owned(), node_call::child_get_graph(node.as_raw())?)?;
         }
-        for body in attachments.bodies_of(node.as_raw()) {
-            picture.children.push((at, inner(body)?));
+        if let Some((kind, bodies)) = attachments.bodies_of(node.as_raw()) {
+            label = name_of(kind).to_owned();
+            for (number, body) in bodies.into_iter().enumerate() {
+                add_child(at, title_of(kind, number), body)?;
+            }
         }
+        picture.boxes.push(Box { label, color });
     }
     Ok(picture)
+}
+
+fn name_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::CU_GRAPH_COND_TYPE_IF => "if",
+        Kind::CU_GRAPH_COND_TYPE_WHILE => "while",
+        Kind::CU_GRAPH_COND_TYPE_SWITCH => "switch",
+        _ => "conditional",
+    }
+}
+
+/// What a body is to its node.
+fn title_of(kind: Kind, number: usize) -> String {
+    match (kind, number) {
+        (Kind::CU_GRAPH_COND_TYPE_IF, 0) => "then".to_owned(),
+        (Kind::CU_GRAPH_COND_TYPE_IF, _) => "else".to_owned(),
+        (Kind::CU_GRAPH_COND_TYPE_WHILE, _) => "body".to_owned(),
+        _ => format!("case {number}"),
+    }
 }
 
 fn describe(node: GraphNode) -> Outcome<(String, &'static str)> {
@@ -138,12 +172,14 @@ fn write_dot(picture: &Picture, prefix: &str, depth: usize, text: &mut String) {
     for (from, to) in &picture.edges {
         text.push_str(&format!("{indent}{prefix}{from} -> {prefix}{to};\n"));
     }
-    for (number, (at, child)) in picture.children.iter().enumerate() {
-        text.push_str(&format!(
-            "{indent}subgraph cluster_{prefix}{at}_{number} {{\n{indent}  label=\"in node {at}\";\n"
-        ));
-        write_dot(child, &format!("{prefix}{at}_{number}_"), depth + 1, text);
+    for (number, Child { of, title, picture: child }) in picture.children.iter().enumerate() {
+        text.push_str(&format!("{indent}subgraph cluster_{prefix}{of}_{number} {{\n{indent}  label=\"{title}\";\n"));
+        let inside = format!("{prefix}{of}_{number}_");
+        write_dot(child, &inside, depth + 1, text);
         text.push_str(&format!("{indent}}}\n"));
+        for root in child.roots() {
+            text.push_str(&format!("{indent}{prefix}{of} -> {inside}{root} [style=dashed];\n"));
+        }
     }
 }
 
@@ -157,7 +193,12 @@ const MOST_DRAWN: usize = 1000;
 impl Picture {
     /// How many nodes there are in all.
     fn count(&self) -> usize {
-        self.boxes.len() + self.children.iter().map(|(_, child)| child.count()).sum::<usize>()
+        self.boxes.len() + self.children.iter().map(|child| child.picture.count()).sum::<usize>()
+    }
+
+    /// The nodes that wait for no other.
+    fn roots(&self) -> impl Iterator<Item = usize> {
+        (0..self.boxes.len()).filter(|node| !self.edges.iter().any(|(_, to)| to == node))
     }
 }
 
@@ -198,13 +239,11 @@ fn add(picture: &Picture, graph: &mut VisualGraph) -> Vec<NodeHandle> {
             graph.add_edge(Arrow::simple(""), *from, *to);
         }
     }
-    for (at, child) in &picture.children {
-        let roots: Vec<usize> =
-            (0..child.boxes.len()).filter(|node| !child.edges.iter().any(|(_, to)| to == node)).collect();
+    for Child { of, title, picture: child } in &picture.children {
         let inside = add(child, graph);
-        for root in roots {
-            if let (Some(node), Some(root)) = (handles.get(*at), inside.get(root)) {
-                let mut arrow = Arrow::simple("");
+        for root in child.roots() {
+            if let (Some(node), Some(root)) = (handles.get(*of), inside.get(root)) {
+                let mut arrow = Arrow::simple(title);
                 arrow.line_style = layout::core::style::LineStyleKind::Dashed;
                 graph.add_edge(arrow, *node, *root);
             }

@@ -15,7 +15,7 @@ use crate::module::Kernel;
 use crate::stream::Stream;
 use cuirass_call::owner::Opaque;
 use cuirass_call::status;
-use cuirass_call::sys::cuda::{CUevent, CUgraph, CUgraphNode};
+use cuirass_call::sys::cuda::{CUevent, CUgraph, CUgraphConditionalNodeType, CUgraphNode};
 use cuirass_fault::lock::{self, Global, Mutex};
 use smallvec::SmallVec;
 use std::any::Any;
@@ -32,8 +32,8 @@ pub(crate) enum Attachment {
     /// What a child graph's work refers to.
     Child(#[allow(dead_code)] Arc<Attachments>),
     Other(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
-    /// The bodies of a conditional node, which older drivers do not tell: for pictures.
-    Bodies(Opaque<CUgraphNode>, Vec<Opaque<CUgraph>>),
+    /// Of which kind a conditional node is, and its bodies, which older drivers do not tell: for pictures.
+    Bodies(Opaque<CUgraphNode>, CUgraphConditionalNodeType, Vec<Opaque<CUgraph>>),
 }
 
 /// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
@@ -105,14 +105,15 @@ impl Attachments {
         self.0.lock().all.iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
     }
 
-    /// The bodies of a conditional node, where they are known.
-    pub(crate) fn bodies_of(&self, node: CUgraphNode) -> Vec<CUgraph> {
+    /// Of which kind a conditional node is, and its bodies, where they are known.
+    pub(crate) fn bodies_of(&self, node: CUgraphNode) -> Option<(CUgraphConditionalNodeType, Vec<CUgraph>)> {
         let list = self.0.lock();
-        let found = list.all.iter().find_map(|attachment| match attachment {
-            Attachment::Bodies(known, bodies) if known.0 == node => Some(bodies),
+        list.all.iter().find_map(|attachment| match attachment {
+            Attachment::Bodies(known, kind, bodies) if known.0 == node => {
+                Some((*kind, bodies.iter().map(|body| body.0).collect()))
+            }
             _ => None,
-        });
-        found.map(|bodies| bodies.iter().map(|body| body.0).collect()).unwrap_or_default()
+        })
     }
 }
 
