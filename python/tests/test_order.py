@@ -385,6 +385,13 @@ def test_the_message_names_both_places(bench):
     assert finding.rule == "race" and finding.call == "cuMemsetD8Async"
 
 
+def test_branches_of_a_graph_lack_an_edge(bench):
+    with sim.check_order() as order:
+        branches_of_a_graph(bench, mended=False)
+    (finding,) = order.findings
+    assert finding.text.endswith("nothing orders them: no edge between these nodes of the graph"), finding.text
+
+
 def halves(bench):
     launch(bench.a, LaunchConfig(grid=2, block=256), bench.code.get_kernel("add"), bench.x, np.int32(512), np.int32(1))
     back = np.uint64(int(bench.x.handle) + 2048)

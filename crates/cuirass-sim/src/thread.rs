@@ -40,7 +40,7 @@ thread_local! {
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
 /// Where in a program's run something happened: which call, the how-manieth of which thread.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The call's name.
     pub call: &'static str,

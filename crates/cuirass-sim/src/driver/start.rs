@@ -5,11 +5,13 @@ use crate::status::{Answer, INVALID_VALUE, NOT_INITIALIZED, Status};
 use crate::{config, host, profile, report, state, thread};
 use cuirass_sys::cuda::CUstreamCaptureMode;
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::Once;
 
-/// The configuration; a wrong one is reported, and every call that needs it is refused.
+/// The configuration; a wrong one is reported once, and every call that needs it is refused.
 fn configured() -> Answer<&'static config::Config> {
+    static REPORTED: Once = Once::new();
     config::config().map_err(|wrong| {
-        report::make(report::Kind::Config, wrong.to_owned());
+        REPORTED.call_once(|| report::make(report::Kind::Config, wrong.to_owned()));
         INVALID_VALUE
     })
 }

@@ -70,8 +70,12 @@ fn bytes(piece: &Piece, (start, end): (u64, u64)) -> String {
 
 /// Two operations meet: each with how it touches the bytes.
 pub fn race(piece: &Piece, first: (&Access, Touch), second: (&Access, Touch), range: (u64, u64)) -> String {
+    let missing = match first.0.operation.place == second.0.operation.place {
+        true if first.0.operation.place.call == "cuGraphLaunch" => "no edge between these nodes of the graph",
+        _ => "no event, and no wait of the host between the two calls",
+    };
     format!(
-        "{} {} and {} {} {}, and nothing orders them: no event, and no wait of the host between the two calls",
+        "{} {} and {} {} {}, and nothing orders them: {missing}",
         operation(first.0),
         does(first.1),
         operation(second.0),
