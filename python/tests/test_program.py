@@ -145,6 +145,7 @@ def test_kernels(code, device):
     with pytest.raises(CUDAError) as caught:
         code.get_kernel("absent")
     assert caught.value.status.name == "CUDA_ERROR_NOT_FOUND"
+    assert any("name expressions" in note for note in caught.value.__notes__)
     with pytest.raises(TypeError):
         code.get_kernel(1)
 

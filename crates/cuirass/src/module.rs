@@ -9,11 +9,15 @@ use cuirass_call::launch as occupancy;
 use cuirass_call::load;
 use cuirass_call::module as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{CUcontext, CUfunction, CUfunction_attribute, CUkernel, CUlibrary};
 use cuirass_fault::{Failure, Library, Misuse, room};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
+
+const OTHER_NAME: &str = "a kernel that is not declared extern \"C\" has another name in the code than in the source: \
+                          compile with its name among the name expressions";
 
 /// An attribute of a kernel: the driver's numbers, by the driver's names.
 pub type KernelAttribute = CUfunction_attribute;
@@ -180,7 +184,8 @@ impl ObjectCode {
         Ok(call::library_get_module(self.library()?.raw())?)
     }
 
-    /// A kernel, by its name in the source or in the code.
+    /// A kernel, by its name in the code, which is that in the source where it is `extern "C"`, or by a name expression
+    /// that the program was compiled with.
     ///
     /// # Errors
     /// `CUDA_ERROR_NOT_FOUND` when there is none of that name; what the driver answers to loading;
@@ -189,7 +194,10 @@ impl ObjectCode {
         let library = self.library()?;
         let mangled = self.0.symbols.get(name).map_or(name, String::as_str);
         let text = c_name(mangled, "a kernel's name has no NUL in it")?;
-        let raw = call::library_get_kernel(library.raw(), &text)?;
+        let raw = call::library_get_kernel(library.raw(), &text).map_err(|failure| match failure.status() {
+            Some(code::NOT_FOUND) => failure.note(OTHER_NAME),
+            _ => failure,
+        })?;
         Ok(Kernel::new(raw, Some(library.clone()), Some(mangled.to_owned())))
     }
 
