@@ -14,10 +14,6 @@ from types import TracebackType
 from . import _cuirass
 from ._error import Status, named
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 __all__ = ["Call", "fail", "known_calls", "record", "status"]
 
 Call = namedtuple("Call", ("name", "status", "arguments"))
@@ -25,7 +21,7 @@ Call.__doc__ = "A driver call: its entry point, what it returned, its arguments 
 
 
 def status(name: str | int) -> Status:
-    """Return a status of the driver by CUDA's name or by its number.
+    """Return a status by its name, of the driver or of the compiler, or one of the driver's by its number.
 
     Raises
     ------
@@ -34,18 +30,16 @@ def status(name: str | int) -> Status:
     """
     if not isinstance(name, str):
         return Status(name, _cuirass._status_name(name))
-    found = named(name)
+    compilers = {_cuirass._compiler_status_name(number): number for number in range(100)}
+    found = Status(compilers[name], name) if name in compilers else named(name)
     if found is None:
-        names = (_cuirass._status_name(number) for number in range(1000))
-        raise ValueError(f"{name!r} is no status of the driver{_nearest(name, names)}")
+        import difflib
+
+        known = [_cuirass._status_name(number) for number in range(1000)] + list(compilers)
+        near = difflib.get_close_matches(name, [other for other in known if other])
+        nearest = f"; the nearest: {', '.join(near)}" if near else ""
+        raise ValueError(f"{name!r} is no status of the driver, nor of the compiler{nearest}")
     return found
-
-
-def _nearest(name: str, known: "Iterable[str | None]") -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, [other for other in known if other])
-    return f"; the nearest: {', '.join(near)}" if near else ""
 
 
 def known_calls() -> list[str]:
@@ -66,7 +60,8 @@ class fail:
     times : int, optional
         How many fail from there on; ``None`` for all.
     status : str or int
-        What they return.
+        What they return, by its name or number; of calls of the compiler it is one of the compiler's:
+        ``"NVRTC_ERROR_OUT_OF_MEMORY"``.
     done : bool
         Whether the failing call is made all the same: a destroy may return an older error after having worked.
     this_thread : bool
@@ -75,7 +70,8 @@ class fail:
     Raises
     ------
     ValueError
-        If cuirass makes no such call, or there is no such status.
+        If cuirass makes no such call, there is no such status, it is 0, or ``nth`` is. Of the call and of the numbers
+        this is said when the block is entered.
     """
 
     def __init__(
@@ -101,18 +97,14 @@ class fail:
     def __enter__(self) -> "fail":
         if self._fault is not None:
             raise RuntimeError("this fault is in place already")
-        try:
-            self._fault = _cuirass._inject(
-                self._call,
-                nth=self._nth,
-                times=self._times,
-                status=self._status,
-                done=self._done,
-                this_thread=self._this_thread,
-            )
-        except ValueError as error:
-            near = _nearest(self._call, known_calls()) if self._call and "makes no call" in str(error) else ""
-            raise ValueError(f"{error}{near}") from None
+        self._fault = _cuirass._inject(
+            self._call,
+            nth=self._nth,
+            times=self._times,
+            status=self._status,
+            done=self._done,
+            this_thread=self._this_thread,
+        )
         return self
 
     def __exit__(
@@ -143,7 +135,13 @@ class fail:
 
 
 class record:
-    """Records the calls that cuirass makes in a ``with`` block: ``calls`` has them, in order."""
+    """Records the calls that cuirass makes in a ``with`` block.
+
+    Attributes
+    ----------
+    calls : list of Call
+        What was called, in order; there once the block has ended.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []

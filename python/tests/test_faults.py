@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 import cuirass
-from cuirass import CUDAError, EventOptions, testing
+from cuirass import CUDAError, EventOptions, NVRTCError, Program, ProgramOptions, testing
 
 from .conftest import KERNELS, is_sim
 
@@ -161,6 +161,11 @@ def test_faults_themselves(device, stream):
         testing.fail("cuStreamSynchronize", status="ABSENT")
     with pytest.raises(ValueError, match=r"nearest: .*CUDA_ERROR_OUT_OF_MEMORY"):
         testing.fail("cuStreamSynchronize", status="CUDA_ERROR_OUT_OF_MEMRY")
+    with pytest.raises(ValueError, match=r"nearest: NVRTC_ERROR_COMPILATION"):
+        testing.fail("nvrtcCompileProgram", status="NVRTC_ERROR_COMPILE")
+    for zero in ({"nth": 0}, {"status": 0}):
+        with pytest.raises(ValueError, match="nth from 1"), testing.fail("cuStreamSynchronize", **zero):
+            pass
     event = stream.record()
     event.sync()
     for nth, call in enumerate(("cuEventQuery", "cuStreamSynchronize"), 1):
@@ -180,3 +185,23 @@ def test_faults_themselves(device, stream):
     assert "cuLaunchKernelEx" in testing.known_calls()
     assert testing.status("CUDA_ERROR_OUT_OF_MEMORY") == testing.status(2) == 2
     assert testing.status(2).name == "CUDA_ERROR_OUT_OF_MEMORY"
+    status = testing.status("NVRTC_ERROR_COMPILATION")
+    assert (status, status.name) == (6, "NVRTC_ERROR_COMPILATION")
+
+
+@pytest.mark.parametrize("pattern", [7, b"\1\2", b"\1\2\3\4"])
+def test_a_fill_that_fails_names_its_stream(device, stream, pattern):
+    buffer = device.allocate(16, stream=stream)
+    with testing.fail(None, status=2, this_thread=True) as fault, pytest.raises(CUDAError) as caught:
+        buffer.fill(pattern, stream=stream)
+    assert fault.count == 1 and caught.value.call.startswith("cuMemsetD")
+    text = str(caught.value)
+    assert f"{int(buffer.handle):#x}, value " in text and f" elements, stream {int(stream.handle):#x})" in text, text
+
+
+def test_a_fault_of_the_compiler(device):
+    program = Program("__global__ void nothing() {}", "c++", ProgramOptions(arch=f"sm_{device.arch}"))
+    name = "NVRTC_ERROR_OUT_OF_MEMORY"
+    with testing.fail("nvrtcCompileProgram", status=name), pytest.raises(NVRTCError, match=name) as caught:
+        program.compile("ptx")
+    assert (caught.value.call, caught.value.status) == ("nvrtcCompileProgram", testing.status(name))

@@ -33,7 +33,13 @@ from cuirass import (
     VirtualMemoryResourceOptions,
     testing,
 )
-from cuirass._cuirass import IPCAllocationHandle, IPCBufferDescriptor, _status_name, _StridedLayout
+from cuirass._cuirass import (
+    IPCAllocationHandle,
+    IPCBufferDescriptor,
+    _compiler_status_name,
+    _status_name,
+    _StridedLayout,
+)
 from cuirass.utils import StridedMemoryView, copy_2d, copy_3d
 
 from .conftest import KERNELS, driver_version, is_sim
@@ -217,6 +223,7 @@ CASES = {
     "StridedMemoryView.from_buffer:itemsize": lambda my, n: StridedMemoryView.from_buffer(my.buffer, (1,), itemsize=n),
     "StridedMemoryView.__dlpack__:stream": lambda my, n: my.view.__dlpack__(stream=n),
     "_status_name:code (status)": lambda my, n: _status_name(n),
+    "_compiler_status_name:code (status)": lambda my, n: _compiler_status_name(n),
     "StreamOptions.priority": lambda my, n: my.device.create_stream(options=StreamOptions(priority=n)),
     "PinnedMemoryResourceOptions.max_size": lambda my, n: PinnedMemoryResource(PinnedMemoryResourceOptions(max_size=n)),
     "PinnedMemoryResourceOptions.numa_id": lambda my, n: PinnedMemoryResource(PinnedMemoryResourceOptions(numa_id=n)),

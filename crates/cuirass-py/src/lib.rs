@@ -106,6 +106,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(testing::_known_calls, module)?)?;
     module.add_function(wrap_pyfunction!(testing::_record, module)?)?;
     module.add_function(wrap_pyfunction!(testing::_status_name, module)?)?;
+    module.add_function(wrap_pyfunction!(testing::_compiler_status_name, module)?)?;
     #[cfg(feature = "gauntlet")]
     gauntlet::add(module)?;
     report::install(module)

@@ -88,3 +88,9 @@ pub fn _known_calls() -> Vec<&'static str> {
 pub fn _status_name(code: Number<u32>) -> PyResult<Option<&'static str>> {
     Ok(cuirass::driver::status_name(code.named("status")?))
 }
+
+/// NVRTC's name of one of its statuses.
+#[pyfunction]
+pub fn _compiler_status_name(code: Number<u32>) -> PyResult<Option<&'static str>> {
+    Ok(cuirass::driver::compiler_status_name(code.named("status")?))
+}

@@ -96,6 +96,11 @@ pub fn status_name(code: u32) -> Option<&'static str> {
     cuirass_call::table::driver::status_name(code)
 }
 
+/// NVRTC's own name of one of its statuses; `None` for a number that it does not have. Loads nothing.
+pub fn compiler_status_name(code: u32) -> Option<&'static str> {
+    cuirass_call::table::nvrtc::status_name(code)
+}
+
 /// Whether this process was forked after the driver had been loaded: CUDA cannot be used in it.
 pub fn is_forked() -> bool {
     cuirass_call::table::is_forked()

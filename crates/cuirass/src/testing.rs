@@ -115,10 +115,16 @@ impl Fault {
     /// Injects it.
     ///
     /// # Errors
-    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a call that cuirass does not make, or the status 0.
+    /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a call that cuirass does not make (the message has the nearest
+    /// ones; [`known_calls`] are all), for the status 0, and where the calls are counted from 0.
     pub fn inject(self) -> Result<Injected> {
         if !calls().any(|info| self.is_in(info)) {
-            let message = format!("cuirass makes no call {}", self.call.unwrap_or_default());
+            let name = self.call.unwrap_or_default();
+            let near = nearest(&name);
+            let message = match near.is_empty() {
+                true => format!("cuirass makes no call {name}"),
+                false => format!("cuirass makes no call {name}; the nearest: {}", near.join(", ")),
+            };
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
         if self.status == 0 || self.nth == 0 {
@@ -233,6 +239,37 @@ impl Drop for Recording {
 /// Every call that cuirass makes, of every library: its entry point's name.
 pub fn known_calls() -> impl Iterator<Item = &'static str> {
     calls().map(|info| info.name)
+}
+
+/// The calls whose names are nearest to one that is none, at most three: those that it is a part of first.
+fn nearest(name: &str) -> Vec<&'static str> {
+    let sought = name.to_ascii_lowercase();
+    let distance = |info: &CallInfo| match info.name.to_ascii_lowercase().contains(&sought) {
+        true => 0,
+        false => steps(name, info.name).min(steps(name, info.symbol)),
+    };
+    let mut near: Vec<(usize, &'static str)> = calls()
+        .map(|info| (distance(info), info.name))
+        // Further off it is another word.
+        .filter(|(distance, _)| distance * 3 <= name.len())
+        .collect();
+    near.sort();
+    near.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+/// How many letters have to be put in, left out or replaced to make one word of the other. Small or large is the same.
+fn steps(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, letter) in from.bytes().enumerate() {
+        let mut previous = [at + 1].to_vec();
+        for (number, other) in to.bytes().enumerate() {
+            let (above, left, before) = (row[number + 1], previous[number], row[number]);
+            let changed = usize::from(!letter.eq_ignore_ascii_case(&other));
+            previous.push((before + changed).min(above + 1).min(left + 1));
+        }
+        row = previous;
+    }
+    row[to.len()]
 }
 
 fn calls() -> impl Iterator<Item = &'static CallInfo> {

@@ -106,7 +106,18 @@ fn sticky_statuses_have_their_kind() {
 #[test]
 fn a_fault_in_a_call_that_nobody_makes_is_refused() {
     let _alone = testkit::alone();
-    assert_eq!(Fault::in_call("cuStreamDistroy").inject().err().map(|error| error.kind()), Some(ErrorKind::Value));
+    for (wrong, near) in [
+        ("cuStreamDistroy", "cuStreamDestroy_v2"),
+        ("cumemallocfrompool", "cuMemAllocFromPoolAsync"),
+        ("cudaMalloc", "cuMemAlloc_v2"),
+        ("nvrtcCompile", "nvrtcCompileProgram"),
+    ] {
+        let error = Fault::in_call(wrong).inject().err().unwrap();
+        let told = error.to_string();
+        assert!(error.kind() == ErrorKind::Value && told.contains("the nearest: ") && told.contains(near), "{told}");
+    }
+    let error = Fault::in_call("nothing like it").inject().err().unwrap();
+    assert_eq!(error.to_string(), "cuirass makes no call nothing like it");
     assert_eq!(Fault::in_call("cuInit").status(0).inject().err().map(|error| error.kind()), Some(ErrorKind::Value));
 }
 

@@ -23,6 +23,7 @@ pub fn operations() -> Vec<Operation> {
         })
         .makes_no_call(),
         operation!("driver::status_name", || Ok(()), |()| Ok(driver::status_name(2))).makes_no_call(),
+        operation!("driver::compiler_status_name", || Ok(()), |()| Ok(driver::compiler_status_name(6))).makes_no_call(),
         operation!("driver::is_forked", || Ok(()), |()| Ok(driver::is_forked())).makes_no_call(),
         operation!("driver::choose", || Ok(()), |()| {
             let simulated = driver::loaded().is_some_and(|loaded| loaded.is_simulator);
