@@ -1,4 +1,4 @@
-"""The programs in the README do what it says."""
+"""The programs in the README and in FAILURES.md do what these say."""
 
 import pathlib
 import re
@@ -9,12 +9,13 @@ import pytest
 
 from .conftest import needs_sim
 
-README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def program(marker):
-    """The one program in the README that has this word."""
-    (found,) = [text for text in re.findall(r"```python\n(.*?)```", README.read_text(), re.S) if marker in text]
+def program(marker, page="README.md"):
+    """The one program in a page that has this word."""
+    text = (ROOT / page).read_text()
+    (found,) = [text for text in re.findall(r"```python\n(.*?)```", text, re.S) if marker in text]
     return found
 
 
@@ -80,3 +81,37 @@ def test_the_fixture_finds_a_race(tmp_path):
     assert "2 passed, 1 error" in result.stdout, result.stdout
     assert "ERROR test_races.py::test_with_a_race" in result.stdout
     assert "AssertionError: a fill by cuMemsetD8Async" in result.stdout
+
+
+OPERATION = """import cuirass
+import pytest
+
+
+@pytest.fixture
+def stream():
+    device = cuirass.Device(0)
+    device.set_current()
+    return device.create_stream()
+
+
+def operation(stream):
+    made = [stream.device.allocate(64, stream=stream) for _ in range(2)]
+    MADE.append(len(made))
+
+
+MADE = []
+
+
+"""
+AFTER = """
+    # The allocations failed, each in its turn; what gives memory back can only warn, and the last time nothing failed.
+    assert 2 < len(MADE) < nth - 2
+"""
+
+
+def test_each_call_of_an_operation_fails(tmp_path):
+    test = program("first_call", "FAILURES.md")
+    (tmp_path / "test_mine.py").write_text(OPERATION + test + AFTER)
+    result = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "always", "test_mine.py")
+    assert result.returncode == 0 and "1 passed" in result.stdout, result.stdout + result.stderr
+    assert "CUDAWarning: cuMemFreeAsync" in result.stdout, result.stdout
