@@ -1,4 +1,5 @@
 import gc
+import re
 import weakref
 
 import pytest
@@ -177,7 +178,9 @@ def test_a_pool_of_its_own(device, stream, census):
     assert attributes.used_mem_current >= 1 << 20
     assert attributes.reserved_mem_high >= attributes.used_mem_high >= 1 << 20
     assert attributes.reuse_allow_opportunistic in (True, False)
-    assert "used_mem_current=" in repr(attributes)
+    names = [name for name in dir(attributes) if not name.startswith("_")]
+    assert sorted(re.findall(r"(\w+)=", repr(attributes))) == names
+    assert all(re.search(rf"\b{name}=(True|False|\d+)\b", repr(attributes)) for name in names)
     del attributes
     resource.close()
     assert resource.is_closed

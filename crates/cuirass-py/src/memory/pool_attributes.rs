@@ -35,7 +35,7 @@ macro_rules! attributes {
                 let mut text = String::from("_MemPoolAttributes(");
                 $(
                     text.push_str(concat!(stringify!($name), "="));
-                    text.push_str(&self.$name(py)?.to_string());
+                    text.push_str(&attributes!(@ $kind text self.$name(py)?));
                     text.push_str(", ");
                 )*
                 text.truncate(text.len() - 2);
@@ -48,6 +48,8 @@ macro_rules! attributes {
     (@ int) => { u64 };
     (@ bool $value:ident) => { $value != 0 };
     (@ int $value:ident) => { $value };
+    (@ bool text $value:expr) => { if $value { "True" } else { "False" } };
+    (@ int text $value:expr) => { $value.to_string() };
 }
 
 attributes! {
