@@ -188,12 +188,13 @@ impl ObjectCode {
         from_module(module, CodeKind::Library, name, symbol_mapping)
     }
 
-    /// A kernel, by its name in the source or in the code. The first one loads the code (``cuLibraryLoadData``).
+    /// A kernel, by its name. The first one loads the code (``cuLibraryLoadData``).
     ///
     /// Parameters
     /// ----------
     /// name : str or bytes
-    ///     The name; a name expression that was given to ``Program.compile()`` is one too.
+    ///     The name in the code, which is that in the source for what is declared ``extern "C"``; for other kernels a name
+    ///     expression that was given to ``Program.compile()``.
     ///
     /// Raises
     /// ------

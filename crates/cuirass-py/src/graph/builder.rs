@@ -325,6 +325,18 @@ impl GraphBuilder {
     /// ----------
     /// default_value : int, optional
     ///     What it is at the start of every launch; without it, what it was.
+    ///
+    /// Returns
+    /// -------
+    /// GraphCondition
+    ///     The condition: for one conditional node, and an argument of the kernels that set it.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If it is not building.
+    /// CUDAError
+    ///     What the driver answers; it has to be of CUDA 12.3.
     #[pyo3(signature = (default_value=None))]
     fn create_condition(&self, py: Python<'_>, default_value: Option<Number<u32>>) -> PyResult<GraphCondition> {
         let default_value = default_value.map(|value| value.named("default_value")).transpose()?;
@@ -344,13 +356,23 @@ impl GraphBuilder {
     }
 
     /// A node whose first body runs if the condition is not 0, and whose second one if it is. CUDA 12.8 or newer.
+    ///
+    /// Returns
+    /// -------
+    /// tuple of GraphBuilder
+    ///     The builders of the two bodies, as of ``if_then()``.
     fn if_else<'py>(&self, py: Python<'py>, condition: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         let (builder, condition) = (self.enter()?, condition::argument(condition)?);
         let (then, otherwise) = run(py, || builder.if_else(&condition))?;
         PyTuple::new(py, GraphBuilder::all(vec![then, otherwise], py)?)
     }
 
-    /// A node of which the body runs whose number the condition is; none for a larger one. CUDA 12.8 or newer.
+    /// A node of which the body runs whose number, from 0, the condition is; none for a larger one. CUDA 12.8 or newer.
+    ///
+    /// Returns
+    /// -------
+    /// tuple of GraphBuilder
+    ///     The builders of the ``count`` bodies, as of ``if_then()``.
     fn switch<'py>(
         &self,
         py: Python<'py>,

@@ -106,13 +106,14 @@ impl GraphDefinition {
         run(py, || definition.debug_dot_print(&path, options))
     }
 
-    /// The graph in the DOT language.
+    /// The graph in the DOT language, as ``Graph.to_dot()``.
     fn to_dot(&self, py: Python<'_>) -> PyResult<String> {
         let definition = self.get()?;
         run(py, || definition.to_dot())
     }
 
-    /// The graph as a drawing, in SVG.
+    /// The graph as a drawing, in SVG, of up to 1000 nodes: dashed lines lead to the bodies of conditional nodes and to
+    /// child graphs.
     fn to_svg(&self, py: Python<'_>) -> PyResult<String> {
         let definition = self.get()?;
         run(py, || definition.to_svg())

@@ -136,13 +136,15 @@ impl Graph {
         run(py, || graph.launch(&stream))
     }
 
-    /// The graph in the DOT language: a box for each node, with the names of kernels and the shapes of their grids.
+    /// The graph in the DOT language: a box for each node, with the names of kernels (CUDA 12.3 and newer) and the shapes
+    /// of their grids and blocks; bodies of conditional nodes and child graphs have frames of their own.
     fn to_dot(&self, py: Python<'_>) -> PyResult<String> {
         let graph = self.enter()?;
         run(py, || graph.to_dot())
     }
 
-    /// The graph as a drawing, in SVG.
+    /// The graph as a drawing, in SVG, of up to 1000 nodes: dashed lines lead to the bodies of conditional nodes and to
+    /// child graphs.
     fn to_svg(&self, py: Python<'_>) -> PyResult<String> {
         let graph = self.enter()?;
         run(py, || graph.to_svg())

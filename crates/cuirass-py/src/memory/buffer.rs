@@ -372,7 +372,7 @@ impl Buffer {
         copy::fill(py, slf.get().enter()?.buffer(), value, &stream)
     }
 
-    /// The memory for other libraries, as bytes: a capsule with a DLPack tensor, which has a share of the memory.
+    /// The memory for other libraries, as ``int8``: a capsule with a DLPack tensor, which has a share of the memory.
     ///
     /// Parameters
     /// ----------
