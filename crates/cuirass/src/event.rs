@@ -247,7 +247,7 @@ fn mark(stream: &Stream) -> Outcome<Option<Event>> {
             match (result, made) {
                 (Ok(()), None) => Ok(None),
                 (Ok(()), Some(event)) => match stream.is_in_a_capture() {
-                    Ok(false) if recording::endings() == endings => Ok(Some(event)),
+                    Ok(false) if !recording::is_captured_since(stream, endings) => Ok(Some(event)),
                     // Another thread has begun a capture of the stream meanwhile: the event may be of that, which asking
                     // for it would spoil.
                     Ok(_) => event.close().map(|()| None).map_err(Failure::from),

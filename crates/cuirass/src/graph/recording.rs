@@ -212,7 +212,6 @@ pub(crate) fn endings() -> u64 {
 
 /// Whether a graph builder captures a stream, or may have since so many captures had ended: what the driver refused over a
 /// capture may be asked about when that has ended, by another thread.
-#[cold]
 pub(crate) fn is_captured_since(stream: &Stream, before: u64) -> bool {
     of(stream).is_some() || endings() != before
 }

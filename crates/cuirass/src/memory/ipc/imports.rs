@@ -290,7 +290,7 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
         };
         let marker = scope::create(from.raw(), recorded, event::destroy)?;
         match scope::read(from.raw(), || other.is_in_a_capture()) {
-            Ok(false) if recording::endings() == endings => {}
+            Ok(false) if !recording::is_captured_since(other, endings) => {}
             // Another thread has begun a capture of the stream meanwhile: who waits for the event may join that.
             Ok(_) => return event::destroy(marker).map(|()| Attempt::Wait),
             Err(failure) => return Err(destroyed_after(failure, event::destroy(marker))),
