@@ -1,7 +1,7 @@
 //! Conditional nodes: parts of a graph that run, or run again, as a condition says while the graph is running.
 
 use crate::graph::builder::{Body, GraphBuilder, Phase, Role, state};
-use crate::graph::recording::{Attachment, Recording};
+use crate::graph::recording::{Attachment, Conditional, Recording};
 use crate::launch::Argument;
 use crate::stream::{Stream, StreamOptions};
 use crate::{Outcome, Result};
@@ -133,7 +133,8 @@ impl GraphBuilder {
                     _ => failure,
                 })?;
         let bodies = graphs.iter().map(|graph| Opaque(*graph)).collect();
-        recording.attachments.add(Attachment::Bodies(Opaque(node), kind, bodies));
+        let known = Conditional { node: Opaque(node), kind, bodies };
+        recording.attachments.add(Attachment::Bodies(Box::new(known)));
         capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
             failure
                 .note("the conditional node itself was added to the graph, and what comes later does not wait for it")

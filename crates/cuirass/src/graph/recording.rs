@@ -33,7 +33,14 @@ pub(crate) enum Attachment {
     Child(#[allow(dead_code)] Arc<Attachments>),
     Other(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
     /// Of which kind a conditional node is, and its bodies, which older drivers do not tell: for pictures.
-    Bodies(Opaque<CUgraphNode>, CUgraphConditionalNodeType, Vec<Opaque<CUgraph>>),
+    Bodies(Box<Conditional>),
+}
+
+/// A conditional node: of which kind it is, and its bodies.
+pub(crate) struct Conditional {
+    pub(crate) node: Opaque<CUgraphNode>,
+    pub(crate) kind: CUgraphConditionalNodeType,
+    pub(crate) bodies: Vec<Opaque<CUgraph>>,
 }
 
 /// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
@@ -109,8 +116,8 @@ impl Attachments {
     pub(crate) fn bodies_of(&self, node: CUgraphNode) -> Option<(CUgraphConditionalNodeType, Vec<CUgraph>)> {
         let list = self.0.lock();
         list.all.iter().find_map(|attachment| match attachment {
-            Attachment::Bodies(known, kind, bodies) if known.0 == node => {
-                Some((*kind, bodies.iter().map(|body| body.0).collect()))
+            Attachment::Bodies(known) if known.node.0 == node => {
+                Some((known.kind, known.bodies.iter().map(|body| body.0).collect()))
             }
             _ => None,
         })
