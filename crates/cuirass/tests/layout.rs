@@ -446,6 +446,22 @@ proptest! {
     }
 }
 
+#[test]
+fn strides_in_bytes_fit_where_offsets_do() {
+    let layout = StridedLayout::from_byte_strides(&[3], Some(&[-(1 << 62)]), 8).unwrap();
+    assert_eq!(layout.min_offset(), -(1 << 60));
+    for (start, stop, step) in [(Some(2), None, -2), (None, None, -2), (Some(2), Some(-4), -2)] {
+        let refused = layout.sliced(&[Index::Slice { start, stop, step }]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Value);
+        assert_eq!(refused.to_string(), "a stride in bytes does not fit in 64 bits");
+    }
+    // One element may have any stride, and half of it fits.
+    let one = layout.sliced(&[Index::Slice { start: Some(2), stop: Some(1), step: -2 }]).unwrap();
+    assert_eq!(one.shape(), [1]);
+    let back = layout.sliced(&[Index::Slice { start: None, stop: None, step: -1 }]).unwrap();
+    assert_eq!(back.strides_in_bytes().unwrap().unwrap()[0], 1 << 62);
+}
+
 fn extreme() -> impl Strategy<Value = i64> {
     prop_oneof![
         4 => -3_i64..=5,

@@ -297,6 +297,10 @@ impl StridedLayout {
             // Neither sum overflows: the extents' product fits in 64 bits, and their sum is not much more.
             let (mut min, mut max) = (i128::from(slice_offset), i128::from(slice_offset));
             for (&extent, &stride) in shape.iter().zip(&strides) {
+                // Between elements on both sides of the origin a stride can be twice as much as either offset.
+                if extent > 1 && stride.checked_mul(size).is_none() {
+                    return Err(too_large("a stride in bytes"));
+                }
                 let reach = i128::from(extent - 1) * i128::from(stride);
                 *if reach < 0 { &mut min } else { &mut max } += reach;
             }
