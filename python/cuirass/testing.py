@@ -6,6 +6,13 @@ nothing while there is none. It affects the calls that cuirass makes, not those 
     with cuirass.testing.fail("cuMemAllocFromPoolAsync", nth=2, status="CUDA_ERROR_OUT_OF_MEMORY") as fault:
         ...
     assert fault.count == 1
+
+In a test of pytest the same is a fixture, whose faults end with the test::
+
+    def test_a_failed_allocation(cuirass_fail):
+        fault = cuirass_fail("cuMemAllocFromPoolAsync", status="CUDA_ERROR_OUT_OF_MEMORY")
+        ...
+        assert fault.count == 1
 """
 
 from collections import namedtuple
@@ -13,6 +20,10 @@ from types import TracebackType
 
 from . import _cuirass
 from ._error import Status, named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
 
 __all__ = ["Call", "fail", "known_calls", "record", "status"]
 
@@ -47,6 +58,18 @@ def known_calls() -> list[str]:
     return _cuirass._known_calls()
 
 
+def _number_of(thread: "threading.Thread | int | None") -> int | None:
+    if thread is None or isinstance(thread, int):
+        return thread
+    try:
+        number = thread.ident
+    except AttributeError:
+        raise TypeError(f"thread must be a threading.Thread or its ident, not {type(thread).__name__}") from None
+    if number is None:
+        raise ValueError("the thread was not started")
+    return number
+
+
 class fail:
     """Makes calls of one entry point fail, in a ``with`` block. Blocks in each other make several fail.
 
@@ -64,14 +87,15 @@ class fail:
         ``"NVRTC_ERROR_OUT_OF_MEMORY"``.
     done : bool
         Whether the failing call is made all the same: a destroy may return an older error after having worked.
-    this_thread : bool
-        Whether only calls of the current thread are counted and fail.
+    thread : threading.Thread or int, optional
+        Only this thread's calls are counted and fail; a number is one of ``threading.get_ident()``. Without it, those
+        of all threads.
 
     Raises
     ------
     ValueError
-        If cuirass makes no such call, there is no such status, it is 0, or ``nth`` is. Of the call and of the numbers
-        this is said when the block is entered.
+        If cuirass makes no such call, there is no such status, it is 0, ``nth`` or ``times`` is, or the thread was not
+        started. Of the call and of the numbers this is said when the block is entered.
     """
 
     def __init__(
@@ -82,14 +106,14 @@ class fail:
         times: int | None = 1,
         status: str | int = "CUDA_ERROR_UNKNOWN",
         done: bool = False,
-        this_thread: bool = False,
+        thread: "threading.Thread | int | None" = None,
     ) -> None:
         self._call = call
         self._nth = nth
         self._times = times
         self._status = int(globals()["status"](status))
         self._done = done
-        self._this_thread = this_thread
+        self._thread = _number_of(thread)
         self._fault: _cuirass._Fault | None = None
         self._counts = (0, 0)
         self._first_call: str | None = None
@@ -103,7 +127,7 @@ class fail:
             times=self._times,
             status=self._status,
             done=self._done,
-            this_thread=self._this_thread,
+            thread=self._thread,
         )
         return self
 

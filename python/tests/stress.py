@@ -220,7 +220,7 @@ class Worker(threading.Thread):
             call, nth = None, self.random.randrange(1, 30)
         # In a round of releases they are made all the same, so that nothing is left.
         done = self.mode == "releases fail" or chance < 0.15
-        return testing.fail(call, nth=nth, status=INJECTED, done=done, this_thread=True)
+        return testing.fail(call, nth=nth, status=INJECTED, done=done, thread=threading.get_ident())
 
     def keep(self, thing):
         """Keeps it for later: alone, for all threads, or in a cycle that only the collector takes apart."""

@@ -151,7 +151,7 @@ def test_faults_themselves(device, stream):
     with testing.fail("cuEventElapsedTime", done=True) as fault, pytest.raises(RuntimeError):
         device.create_event(options=TIMED) - device.create_event(options=TIMED)
     assert (fault.count, fault.seen) == (0, 1)
-    with testing.fail("cuStreamSynchronize", this_thread=True):
+    with testing.fail("cuStreamSynchronize", thread=threading.get_ident()):
         on_a_thread(stream.sync)
     with pytest.raises(ValueError, match="makes no call cuAbsent"), testing.fail("cuAbsent"):
         pass
@@ -169,7 +169,10 @@ def test_faults_themselves(device, stream):
     event = stream.record()
     event.sync()
     for nth, call in enumerate(("cuEventQuery", "cuStreamSynchronize"), 1):
-        with testing.fail(None, nth=nth, times=None, this_thread=True) as fault, pytest.raises(CUDAError) as caught:
+        with (
+            testing.fail(None, nth=nth, times=None, thread=threading.get_ident()) as fault,
+            pytest.raises(CUDAError) as caught,
+        ):
             assert event.is_done
             stream.sync()
         assert (caught.value.call, fault.first_call, fault.count, fault.seen) == (call, call, 1, nth)
@@ -192,7 +195,7 @@ def test_faults_themselves(device, stream):
 @pytest.mark.parametrize("pattern", [7, b"\1\2", b"\1\2\3\4"])
 def test_a_fill_that_fails_names_its_stream(device, stream, pattern):
     buffer = device.allocate(16, stream=stream)
-    with testing.fail(None, status=2, this_thread=True) as fault, pytest.raises(CUDAError) as caught:
+    with testing.fail(None, status=2, thread=threading.get_ident()) as fault, pytest.raises(CUDAError) as caught:
         buffer.fill(pattern, stream=stream)
     assert fault.count == 1 and caught.value.call.startswith("cuMemsetD")
     text = str(caught.value)
@@ -205,3 +208,53 @@ def test_a_fault_of_the_compiler(device):
     with testing.fail("nvrtcCompileProgram", status=name), pytest.raises(NVRTCError, match=name) as caught:
         program.compile("ptx")
     assert (caught.value.call, caught.value.status) == ("nvrtcCompileProgram", testing.status(name))
+
+
+def test_the_fixture(device, stream, cuirass_fail):
+    """Its faults are in place until the test ends."""
+    fault = cuirass_fail("cuStreamSynchronize", nth=2, status="CUDA_ERROR_OUT_OF_MEMORY", thread=threading.get_ident())
+    other = cuirass_fail("cuEventCreate", times=None, thread=threading.current_thread())
+    stream.sync()
+    with pytest.raises(CUDAError, match="OUT_OF_MEMORY"):
+        stream.sync()
+    for _ in range(2):
+        with pytest.raises(CUDAError, match="UNKNOWN"):
+            device.create_event()
+    assert (fault.count, fault.seen, other.count) == (1, 2, 2)
+
+
+def test_faults_of_the_fixture_are_gone(device, stream):
+    stream.sync()
+    device.create_event().close()
+
+
+def test_a_fault_of_one_thread(device):
+    """The calls of that thread fail, and no others."""
+    go, done, told = threading.Event(), threading.Event(), []
+
+    def work():
+        go.wait()
+        try:
+            cuirass.Device(0).create_event()
+        except CUDAError as error:
+            told.append(error.call)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    with pytest.raises(ValueError, match="was not started"):
+        testing.fail("cuEventCreate", thread=thread)
+    with pytest.raises(TypeError, match=r"must be a threading\.Thread or its ident, not str"):
+        testing.fail("cuEventCreate", thread="main")
+    thread.start()
+    with testing.fail("cuEventCreate", thread=thread) as fault:
+        device.create_event().close()
+        assert fault.seen == 0
+        go.set()
+        assert done.wait(30)
+    thread.join()
+    assert told == ["cuEventCreate"] and fault.count == 1
+
+
+def test_a_fault_that_would_never_be():
+    with pytest.raises(ValueError, match="times from 1"), testing.fail("cuEventCreate", times=0):
+        pass

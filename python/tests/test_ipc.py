@@ -548,5 +548,8 @@ def test_an_import_of_the_resource_ends_while_memory_of_another_is_imported(shar
         imported.close()
         del imported
         gc.collect()
+        # The pool is kept until its memory is unmapped on the device, too.
+        stream.sync()
+        assert cuirass.drain() == 0
     assert [call.name for call in recording.calls].count("cuMemPoolDestroy") == 2
     assert reports == []

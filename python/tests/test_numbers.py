@@ -256,6 +256,7 @@ CASES = {
     "status:name (status)": lambda my, n: testing.status(n),
     "fail.__init__:nth": lambda my, n: testing.fail("cuInit", nth=n).__enter__(),
     "fail.__init__:times": lambda my, n: testing.fail("cuInit", times=n).__enter__(),
+    "fail.__init__:thread": lambda my, n: testing.fail("cuInit", thread=n).__enter__(),
     "fail.__init__:status": lambda my, n: testing.fail("cuInit", status=n),
     "seed:value (seed)": lambda my, n: cuirass.sim.seed(n),
 }
@@ -281,6 +282,8 @@ ELSEWHERE = {
     "_inject:nth": "testing.fail() calls it",
     "_inject:times": "testing.fail() calls it",
     "_inject:status": "testing.fail() calls it",
+    "_inject:thread": "testing.fail() calls it",
+    "_number_of:thread": "testing.fail() calls it",
     "_sim_reports:mark": "reports() calls it",
     "_sim_seed:seed": "seed() calls it",
     "StridedMemoryView.from_cuda_array_interface:stream_ptr": "as from_any_interface()",

@@ -375,3 +375,9 @@ fn symbol(library: &Shared, name: &str) -> Option<NonNull<c_void>> {
     let found = unsafe { library.get::<*mut c_void>(name.as_bytes()) }.ok()?;
     NonNull::new(found.as_raw_ptr())
 }
+
+/// The number of the calling thread: what `pthread_self` says.
+pub fn thread_number() -> u64 {
+    // SAFETY: [own-thread] it reads the calling thread's own pointer.
+    unsafe { libc::pthread_self() as u64 }
+}

@@ -31,7 +31,7 @@ impl Fault {
 
 /// Makes calls of one entry point fail, or of any.
 #[pyfunction]
-#[pyo3(signature = (call, *, nth, times, status, done, this_thread))]
+#[pyo3(signature = (call, *, nth, times, status, done, thread))]
 pub fn _inject(
     py: Python<'_>,
     call: Option<&str>,
@@ -39,15 +39,15 @@ pub fn _inject(
     times: Option<Number<u64>>,
     status: Number<u32>,
     done: bool,
-    this_thread: bool,
+    thread: Option<Number<u64>>,
 ) -> PyResult<Fault> {
     let (nth, status) = (nth.named("nth")?, status.named("status")?);
     let times = times.map(|times| times.named("times")).transpose()?;
     let manner = if done { rust::Manner::Done } else { rust::Manner::Refused };
     let fault = call.map_or_else(rust::Fault::in_any_call, rust::Fault::in_call);
     let mut fault = fault.nth(nth).times(times.unwrap_or(u64::MAX)).status(status).manner(manner);
-    if this_thread {
-        fault = fault.on_this_thread();
+    if let Some(thread) = thread {
+        fault = fault.on_thread(thread.named("thread")?);
     }
     Ok(Fault(Mutex::new(Some(ask(py, || fault.inject())?))))
 }

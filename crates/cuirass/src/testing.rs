@@ -20,6 +20,7 @@
 //! ```
 
 use crate::Result;
+use cuirass_call::load::thread_number;
 use cuirass_call::table::{self, CallInfo, Interceptor, Word, driver::DRIVER, nvrtc::NVRTC};
 use cuirass_fault::lock::Global;
 use cuirass_fault::{Failure, Misuse};
@@ -47,7 +48,7 @@ pub struct Fault {
     times: u64,
     status: u32,
     manner: Manner,
-    thread: Option<ThreadId>,
+    thread: Option<u64>,
 }
 
 /// An injected fault. Dropped, it is gone.
@@ -107,8 +108,13 @@ impl Fault {
     }
 
     /// Only calls of the current thread are counted and fail.
-    pub fn on_this_thread(mut self) -> Fault {
-        self.thread = Some(thread::current().id());
+    pub fn on_this_thread(self) -> Fault {
+        self.on_thread(thread_number())
+    }
+
+    /// Only calls of the thread of this number are counted and fail: what `pthread_self` says of it.
+    pub fn on_thread(mut self, number: u64) -> Fault {
+        self.thread = Some(number);
         self
     }
 
@@ -116,7 +122,7 @@ impl Fault {
     ///
     /// # Errors
     /// [`ErrorKind::Value`](crate::ErrorKind::Value) for a call that cuirass does not make (the message has the nearest
-    /// ones; [`known_calls`] are all), for the status 0, and where the calls are counted from 0.
+    /// ones; [`known_calls`] are all), for the status 0, where the calls are counted from 0, and where none is to fail.
     pub fn inject(self) -> Result<Injected> {
         if !calls().any(|info| self.is_in(info)) {
             let name = self.call.unwrap_or_default();
@@ -127,8 +133,9 @@ impl Fault {
             };
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
-        if self.status == 0 || self.nth == 0 {
-            return Err(Failure::misuse(Misuse::Value, "a fault has a status other than 0, and nth from 1").raise());
+        if self.status == 0 || self.nth == 0 || self.times == 0 {
+            let message = "a fault has a status other than 0, nth from 1 and times from 1";
+            return Err(Failure::misuse(Misuse::Value, message).raise());
         }
         let state =
             Arc::new(State { fault: self, seen: AtomicU64::new(0), failed: AtomicU64::new(0), first: OnceLock::new() });
@@ -166,7 +173,7 @@ struct Injector(Arc<State>);
 impl Interceptor for Injector {
     fn call(&self, call: &'static CallInfo, _arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32 {
         let State { fault, seen, failed, first } = &*self.0;
-        if !fault.is_in(call) || fault.thread.is_some_and(|thread| thread != thread::current().id()) {
+        if !fault.is_in(call) || fault.thread.is_some_and(|thread| thread != thread_number()) {
             return real();
         }
         let number = seen.fetch_add(1, Ordering::AcqRel) + 1;

@@ -50,6 +50,7 @@ fn injection() -> Vec<Operation> {
         operation!("Fault::times", || Ok(()), |()| Ok(Fault::in_call("cuInit").times(2))).makes_no_call(),
         operation!("Fault::status", || Ok(()), |()| Ok(Fault::in_call("cuInit").status(2))).makes_no_call(),
         operation!("Fault::manner", || Ok(()), |()| Ok(Fault::in_call("cuInit").manner(Manner::Done))).makes_no_call(),
+        operation!("Fault::on_thread", || Ok(()), |()| Ok(Fault::in_call("cuInit").on_thread(1))).makes_no_call(),
         operation!("Fault::on_this_thread", || Ok(()), |()| Ok(Fault::in_call("cuInit").on_this_thread()))
             .makes_no_call(),
         operation!("Fault::inject", || Ok(()), |()| Fault::in_call("cuInit").inject()).makes_no_call(),
