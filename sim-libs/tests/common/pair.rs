@@ -208,7 +208,16 @@ impl<'a> Tool<'a> {
     /// A pool that can be shared.
     pub fn pool(&self, host: bool) -> usize {
         let props = props(host);
-        self.d.get("cuMemPoolCreate", |out| (out, props.as_ptr()))
+        let pool = self.d.get("cuMemPoolCreate", |out| (out, props.as_ptr()));
+        self.give_access(pool);
+        pool
+    }
+
+    /// The first device has access: to a pool of the host it has none until it is given.
+    fn give_access(&self, pool: usize) {
+        // CU_MEM_LOCATION_TYPE_DEVICE, its number, CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
+        let access = [1_i32, 0, 3];
+        self.d.ok("cuMemPoolSetAccess", (pool, access.as_ptr(), 1_usize));
     }
 
     pub fn allocate(&self, pool: usize, bytes: usize) -> usize {
@@ -231,7 +240,10 @@ impl<'a> Tool<'a> {
     }
 
     pub fn import_pool(&self, file: &OwnedFd) -> usize {
-        self.d.get("cuMemPoolImportFromShareableHandle", |out| (out, file.as_raw_fd() as usize, 1_u32, 0_u64))
+        let pool =
+            self.d.get("cuMemPoolImportFromShareableHandle", |out| (out, file.as_raw_fd() as usize, 1_u32, 0_u64));
+        self.give_access(pool);
+        pool
     }
 
     pub fn import(&self, pool: usize, data: &[u64; 8]) -> usize {
@@ -263,7 +275,8 @@ impl<'a> Tool<'a> {
     /// Words of memory, behind the stream's work.
     pub fn read(&self, from: usize, words: usize) -> Vec<u32> {
         let mut back = vec![0_u32; words];
-        self.d.ok("cuMemcpyDtoHAsync_v2", (back.as_mut_ptr(), from, words * 4, self.stream));
+        // The calls that name sides take no memory of a pool of the host for the device's.
+        self.d.ok("cuMemcpyAsync", (back.as_mut_ptr(), from, words * 4, self.stream));
         self.sync();
         back
     }
