@@ -551,8 +551,8 @@ def main():
     pools_between_processes("pools between processes, of the host", HOST)
     pool_in_use("an imported pool in use, of a device", DEVICE)
     pool_with_a_free_that_waits("an imported pool, a free waits")
-    batches_of_managed_memory("batches of managed memory")
     if made(ctypes.c_int, "cuDriverGetVersion").value >= 13000:
+        batches_of_managed_memory("batches of managed memory")
         default_pools_of_the_host()
         pools_of_the_host("the default pool of the host", default_pool(SYSTEM))
     pools_of_the_host("a pool of the host", new_pool(0, SYSTEM))
