@@ -32,9 +32,10 @@ const PLANTED: [Planted; 6] = [
     Planted {
         what: "forgets a restore",
         file: "context/scope.rs",
-        original: "    let result = operation();\n    match (result, entered.restore()) {\n        (result, Ok(())) => result,\n        (Ok(made)",
+        original: "    let result = operation();\n    match entered.restore() {\n        Ok(()) => result,\n        \
+                   Err(restoring) => not_kept(",
         mistaken: "    let result = operation();\n    if result.is_err() {\n        return result;\n    }\n    \
-                   match (result, entered.restore()) {\n        (result, Ok(())) => result,\n        (Ok(made)",
+                   match entered.restore() {\n        Ok(()) => result,\n        Err(restoring) => not_kept(",
         operation: "Event::create",
         says: ["violation of check 2 in Event::create", "context 0x0 current"],
     },
