@@ -5,7 +5,6 @@ use crate::number::{out_of_range, shown};
 use crate::raw::raw;
 use cuirass::LaunchConfig as Config;
 use cuirass_fault::lock::Mutex;
-use pyo3::Borrowed;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
@@ -43,39 +42,12 @@ impl LaunchConfig {
     }
 }
 
-// A grid and a block of plain ints or tuples of them; what is wrong with others is said where all arguments are known.
+// A grid and a block alone.
 raw!(constructor static NEW = |call| {
     let [grid, block] = call.grid_and_block()?;
-    let config = Config::new(plain_sizes(grid)?, plain_sizes(block)?);
-    Some(Bound::new(call.py, LaunchConfig(Mutex::new(config))).map(|made| made.into_ptr()))
+    let config = sizes(&grid, "grid").and_then(|grid| Ok(Config::new(grid, sizes(&block, "block")?)));
+    Some(config.and_then(|config| Ok(Bound::new(call.py, LaunchConfig(Mutex::new(config)))?.into_ptr())))
 });
-
-#[inline]
-fn plain_sizes(object: Borrowed<'_, '_, PyAny>) -> Option<[u32; 3]> {
-    if object.is_exact_instance_of::<PyInt>() {
-        return Some([plain_size(object)?, 1, 1]);
-    }
-    let tuple = object.cast_exact::<PyTuple>().ok()?;
-    let mut sizes = [1; 3];
-    if !(1..=sizes.len()).contains(&tuple.len()) {
-        return None;
-    }
-    for (at, place) in sizes.iter_mut().enumerate() {
-        if at < tuple.len() {
-            *place = plain_size(tuple.get_borrowed_item(at).ok()?)?;
-        }
-    }
-    Some(sizes)
-}
-
-#[inline]
-fn plain_size(object: Borrowed<'_, '_, PyAny>) -> Option<u32> {
-    // Asked first: a conversion that fails makes an error.
-    if !object.is_exact_instance_of::<PyInt>() {
-        return None;
-    }
-    object.extract::<u32>().ok().filter(|size| *size != 0)
-}
 
 /// Puts the constructor in, in the form that is called most.
 pub fn install(py: Python<'_>) -> PyResult<()> {

@@ -284,6 +284,7 @@ fn a_pool_is_not_destroyed_before_its_memory_is_unmapped() {
     for busy in [false, true].repeat(8) {
         let stream = self::stream();
         let mapped = DeviceMemoryResource::from_allocation_handle(device(), &handle).unwrap();
+        let again = DeviceMemoryResource::from_allocation_handle(device(), &handle).unwrap();
         let imported = Buffer::from_ipc_descriptor(&mapped, &descriptor, &stream).unwrap();
         let (send, receive) = std::sync::mpsc::channel::<()>();
         if busy {
@@ -291,6 +292,7 @@ fn a_pool_is_not_destroyed_before_its_memory_is_unmapped() {
         }
         let recording = Recording::start();
         drop(imported);
+        again.close().unwrap();
         mapped.close().unwrap();
         let calls = recording.take();
         let place = |call| calls.iter().position(|record| record.call == call);
@@ -302,8 +304,14 @@ fn a_pool_is_not_destroyed_before_its_memory_is_unmapped() {
         }
         stream.synchronize().unwrap();
         assert_eq!(cuirass::drain(), 0);
+        let ends = calls.iter().filter(|record| record.call == "cuMemPoolDestroy").count();
+        // The end that came while memory was imported waits for the last share, which the owner has.
+        assert_eq!(ends + count(&recording, "cuMemPoolDestroy"), if busy { 1 } else { 2 });
     }
     assert_eq!(open_files(), before);
+    let recording = Recording::start();
+    drop(owner.mapped);
+    assert_eq!(count(&recording, "cuMemPoolDestroy"), 1 + 8, "its own, and those that waited");
     drop(exported);
 }
 

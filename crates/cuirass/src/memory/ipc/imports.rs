@@ -30,7 +30,7 @@ struct Mapping {
     /// Two at one address are told apart by this.
     number: u64,
     /// What it was imported through; a share may be of another that is the same pool.
-    pool: MemoryPool,
+    _pool: MemoryPool,
     /// How many there are from its address on, where the driver tells.
     bytes: Option<u64>,
     shares: usize,
@@ -59,9 +59,7 @@ impl Imports {
 
     fn forget(&mut self, address: u64) -> Option<Mapping> {
         self.addresses.retain(|_, known| *known != address);
-        let mapping = self.mappings.remove(&address)?;
-        pools::unmapped(mapping.pool.as_raw());
-        Some(mapping)
+        self.mappings.remove(&address)
     }
 }
 
@@ -105,7 +103,7 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
     // A driver that gives an address again has made no second mapping.
     if !imports.share(address) {
         imports.numbers += 1;
-        let mapping = Mapping { number: imports.numbers, pool: pool.clone(), bytes, shares: 1, streams: Vec::new() };
+        let mapping = Mapping { number: imports.numbers, _pool: pool.clone(), bytes, shares: 1, streams: Vec::new() };
         imports.mappings.insert(address, mapping);
         importing.done(pool.as_raw());
     }
@@ -196,8 +194,8 @@ fn unmap_if_unused(
     }
 }
 
-/// Keeps a pool until what was unmapped is so for the device too: a driver loses one that is destroyed before that, with
-/// its descriptor (measured).
+/// Keeps a pool, with each import of it, until what was unmapped is so for the device too: a driver loses one that is
+/// destroyed before that, with its descriptor (measured).
 fn keep_until_unmapped(pool: MemoryPool, stream: &Stream) -> Outcome<()> {
     let stream = match stream.bound_context() {
         None if stream.is_default() => stream.bound_to(pool.context().clone()),
@@ -205,13 +203,19 @@ fn keep_until_unmapped(pool: MemoryPool, stream: &Stream) -> Outcome<()> {
     };
     let mut passing = Passing::Unmarked(stream);
     match passing.step() {
-        Ok(Attempt::Done) => passing.close(),
+        Ok(Attempt::Done) => {
+            pools::unmapped(pool.as_raw());
+            passing.close()
+        }
         Ok(Attempt::Wait) => {
             let (handle, mut kept) = (pool.as_raw(), Some((passing, pool)));
             deferred::defer("an imported memory pool", handle, move || {
                 let Some((mut passing, pool)) = kept.take() else { return Ok(Attempt::Done) };
                 match passing.step() {
-                    Ok(Attempt::Done) => passing.close().map(|()| Attempt::Done),
+                    Ok(Attempt::Done) => {
+                        pools::unmapped(pool.as_raw());
+                        passing.close().map(|()| Attempt::Done)
+                    }
                     Ok(Attempt::Wait) => {
                         kept = Some((passing, pool));
                         Ok(Attempt::Wait)
