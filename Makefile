@@ -9,7 +9,7 @@ export LIBCLANG_PATH := $(abspath $(VENV))/lib/libclang
 export CUIRASS_NVRTC := $(abspath $(VENV))/lib/libnvrtc/libnvrtc.so.13
 export CUIRASS_SIM_LIBRARY := $(abspath target)/debug/libcuda.so
 
-.PHONY: help setup build demo test test-rust test-python gauntlet lint check fmt gen soak asan wheel profiled-wheel clean
+.PHONY: help setup build demo test test-rust test-python gauntlet lint check fmt gen soak asan wheel clean
 
 help:
 	@echo "make demo    the main job, on a GPU or on the simulated device"
@@ -18,7 +18,7 @@ help:
 	@echo "make soak    the long sweeps, in full, ten minutes of the stress test, and make asan"
 	@echo "make asan    the tests of the crate and the package under AddressSanitizer"
 	@echo "make gen     write the generated files anew"
-	@echo "make wheel   an optimised wheel in dist/ (make profiled-wheel: laid out by a profile of itself too)"
+	@echo "make wheel   an optimised wheel in dist/"
 
 $(VENV)/ready: requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
@@ -100,14 +100,14 @@ fmt: $(VENV)/ready
 	cargo fmt --all
 	$(BIN)/ruff format --quiet python
 
-wheel profiled-wheel: export CARGO_PROFILE_RELEASE_LTO := fat
-wheel profiled-wheel: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 1
-wheel profiled-wheel: $(VENV)/ready
+wheel: export CARGO_PROFILE_RELEASE_LTO := fat
+wheel: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 1
+wheel: $(VENV)/ready
 	cargo build --quiet --release -p cuirass-sim-libs
 	mkdir -p $(SIM)
 	cp target/release/libcuda.so $(SIM)/libcuda.so.1
 	ln -sfn libcuda.so.1 $(SIM)/libcuda.so
-	$(if $(filter wheel,$@),$(BIN)/maturin build --release --quiet --out dist,scripts/profiled.sh dist)
+	$(BIN)/maturin build --release --quiet --out dist
 
 clean:
 	cargo clean

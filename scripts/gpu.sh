@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # The tests, the demo and the benchmarks on a machine with a GPU.
 #
-#   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU); with PROFILED=1 the wheel
-#                                 that is timed is laid out by a profile of itself (scripts/profiled.sh)
+#   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU)
 #   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust gauntlet python leaks stress demo ops bench
 #                                 cold (all by default but stress)
 #
@@ -36,11 +35,7 @@ for line in sys.stdin:
   export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_STRIP=true
   cargo build --quiet --release -p cuirass-bench-native
   cp "$TARGET"/release/libcuirass_native.so "$PACK/"
-  if [ -n "${PROFILED:-}" ]; then
-    scripts/profiled.sh "$PACK/wheel"
-  else
-    .venv/bin/maturin build --quiet --release --out "$PACK/wheel"
-  fi
+  .venv/bin/maturin build --quiet --release --out "$PACK/wheel"
   # The gauntlet's engine is in no wheel that is shipped.
   .venv/bin/maturin build --quiet --profile gpu --features gauntlet --out "$PACK/gauntlet"
   du -sh "$PACK"
