@@ -1385,7 +1385,7 @@ pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[116], || {
+    gate::call_on(&EXPORTS[116], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::event::cuEventRecord(FromC::from_c(hEvent), FromC::from_c(hStream)) }
     })
@@ -1399,7 +1399,7 @@ pub unsafe extern "C" fn cuEventRecordWithFlags(
     hStream: CUstream,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::call(&EXPORTS[117], || {
+    gate::call_on(&EXPORTS[117], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::event::cuEventRecordWithFlags(
@@ -2880,7 +2880,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[211], || {
+    gate::call_on(&EXPORTS[211], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::graph::exec::cuGraphLaunch(FromC::from_c(hGraph), FromC::from_c(hStream)) }
     })
@@ -3256,7 +3256,7 @@ pub unsafe extern "C" fn cuGraphRetainUserObject(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[236], || {
+    gate::call_on(&EXPORTS[236], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::graph::exec::cuGraphUpload(FromC::from_c(hGraph), FromC::from_c(hStream)) }
     })
@@ -3708,7 +3708,7 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel(
     hStream: CUstream,
     kernelParams: *mut *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::call(&EXPORTS[271], || {
+    gate::call_on(&EXPORTS[271], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::launch::cuLaunchCooperativeKernel(
@@ -3772,7 +3772,7 @@ pub unsafe extern "C" fn cuLaunchHostFunc(
     fn_: CUhostFn,
     userData: *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::call(&EXPORTS[275], || {
+    gate::call_on(&EXPORTS[275], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::launch::cuLaunchHostFunc(FromC::from_c(hStream), FromC::from_c(fn_), FromC::from_c(userData))
@@ -3789,7 +3789,7 @@ pub unsafe extern "C" fn cuLaunchHostFunc_v2(
     userData: *mut ::std::os::raw::c_void,
     syncMode: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::call(&EXPORTS[276], || {
+    gate::call_on(&EXPORTS[276], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::launch::cuLaunchHostFunc_v2(
@@ -3818,7 +3818,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     kernelParams: *mut *mut ::std::os::raw::c_void,
     extra: *mut *mut ::std::os::raw::c_void,
 ) -> CUresult {
-    gate::call(&EXPORTS[277], || {
+    gate::call_on(&EXPORTS[277], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::launch::cuLaunchKernel(
@@ -4440,7 +4440,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) 
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[320], || {
+    gate::call_on(&EXPORTS[320], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::pool::cuMemAllocAsync(
@@ -4461,7 +4461,7 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
     pool: CUmemoryPool,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[321], || {
+    gate::call_on(&EXPORTS[321], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::pool::cuMemAllocFromPoolAsync(
@@ -4602,7 +4602,7 @@ pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync(
     flags: ::std::os::raw::c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[329], || {
+    gate::call_on(&EXPORTS[329], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::managed::cuMemDiscardAndPrefetchBatchAsync(
@@ -4629,7 +4629,7 @@ pub unsafe extern "C" fn cuMemDiscardBatchAsync(
     flags: ::std::os::raw::c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[330], || {
+    gate::call_on(&EXPORTS[330], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::managed::cuMemDiscardBatchAsync(
@@ -4687,7 +4687,7 @@ pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[334], || {
+    gate::call_on(&EXPORTS[334], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::memory::pool::cuMemFreeAsync(FromC::from_c(dptr), FromC::from_c(hStream)) }
     })
@@ -5241,7 +5241,7 @@ pub unsafe extern "C" fn cuMemPrefetchAsync(
     dstDevice: CUdevice,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[368], || {
+    gate::call_on(&EXPORTS[368], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::managed::cuMemPrefetchAsync(
@@ -5264,7 +5264,7 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     flags: ::std::os::raw::c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[369], || {
+    gate::call_on(&EXPORTS[369], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::managed::cuMemPrefetchAsync_v2(
@@ -5291,7 +5291,7 @@ pub unsafe extern "C" fn cuMemPrefetchBatchAsync(
     flags: ::std::os::raw::c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[370], || {
+    gate::call_on(&EXPORTS[370], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::managed::cuMemPrefetchBatchAsync(
@@ -5477,7 +5477,7 @@ pub unsafe extern "C" fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[382], || {
+    gate::call_on(&EXPORTS[382], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::memory::buffer::cuMemcpy2DAsync_v2(FromC::from_c(pCopy), FromC::from_c(hStream)) }
     })
@@ -5531,7 +5531,7 @@ pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[388], || {
+    gate::call_on(&EXPORTS[388], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::memory::buffer::cuMemcpy3DAsync_v2(FromC::from_c(pCopy), FromC::from_c(hStream)) }
     })
@@ -5578,7 +5578,7 @@ pub unsafe extern "C" fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUr
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[392], || {
+    gate::call_on(&EXPORTS[392], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::memory::peer::cuMemcpy3DPeerAsync(FromC::from_c(pCopy), FromC::from_c(hStream)) }
     })
@@ -5605,7 +5605,7 @@ pub unsafe extern "C" fn cuMemcpyAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[394], || {
+    gate::call_on(&EXPORTS[394], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemcpyAsync(
@@ -5740,7 +5740,7 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync(
     failIdx: *mut usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[403], || {
+    gate::call_on(&EXPORTS[403], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemcpyBatchAsync(
@@ -5771,7 +5771,7 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_v2(
     numAttrs: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[404], || {
+    gate::call_on(&EXPORTS[404], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemcpyBatchAsync_v2(
@@ -5864,7 +5864,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[410], || {
+    gate::call_on(&EXPORTS[410], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemcpyDtoDAsync_v2(
@@ -5931,7 +5931,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[414], || {
+    gate::call_on(&EXPORTS[414], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemcpyDtoHAsync_v2(
@@ -6052,7 +6052,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[422], || {
+    gate::call_on(&EXPORTS[422], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemcpyHtoDAsync_v2(
@@ -6100,7 +6100,7 @@ pub unsafe extern "C" fn cuMemcpyPeerAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[424], || {
+    gate::call_on(&EXPORTS[424], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::peer::cuMemcpyPeerAsync(
@@ -6162,7 +6162,7 @@ pub unsafe extern "C" fn cuMemsetD16Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[428], || {
+    gate::call_on(&EXPORTS[428], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemsetD16Async(
@@ -6224,7 +6224,7 @@ pub unsafe extern "C" fn cuMemsetD2D16Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[431], || {
+    gate::call_on(&EXPORTS[431], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemsetD2D16Async(
@@ -6288,7 +6288,7 @@ pub unsafe extern "C" fn cuMemsetD2D32Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[434], || {
+    gate::call_on(&EXPORTS[434], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemsetD2D32Async(
@@ -6352,7 +6352,7 @@ pub unsafe extern "C" fn cuMemsetD2D8Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[437], || {
+    gate::call_on(&EXPORTS[437], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemsetD2D8Async(
@@ -6400,7 +6400,7 @@ pub unsafe extern "C" fn cuMemsetD32Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[440], || {
+    gate::call_on(&EXPORTS[440], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemsetD32Async(
@@ -6446,7 +6446,7 @@ pub unsafe extern "C" fn cuMemsetD8Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    gate::call(&EXPORTS[443], || {
+    gate::call_on(&EXPORTS[443], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::memory::buffer::cuMemsetD8Async(
@@ -7083,7 +7083,7 @@ pub unsafe extern "C" fn cuStreamAddCallback(
     userData: *mut ::std::os::raw::c_void,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::call(&EXPORTS[486], || {
+    gate::call_on(&EXPORTS[486], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::stream::cuStreamAddCallback(
@@ -7139,7 +7139,7 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[490], || {
+    gate::call_on(&EXPORTS[490], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::graph::builder::cuStreamBeginCapture(FromC::from_c(hStream)) }
     })
@@ -7149,7 +7149,7 @@ pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    gate::call(&EXPORTS[491], || {
+    gate::call_on(&EXPORTS[491], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::graph::builder::cuStreamBeginCapture_v2(FromC::from_c(hStream), FromC::from_c(mode)) }
     })
@@ -7177,7 +7177,7 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
     numDependencies: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
-    gate::call(&EXPORTS[493], || {
+    gate::call_on(&EXPORTS[493], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::graph::builder::cuStreamBeginCaptureToGraph(
@@ -7210,7 +7210,7 @@ pub unsafe extern "C" fn cuStreamBeginRecaptureToGraph(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[495], || {
+    gate::call_on(&EXPORTS[495], dstStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamCopyAttributes(FromC::from_c(dstStream), FromC::from_c(srcStream)) }
     })
@@ -7250,7 +7250,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[498], || {
+    gate::call_on(&EXPORTS[498], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamDestroy(FromC::from_c(hStream)) }
     })
@@ -7260,7 +7260,7 @@ pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[499], || {
+    gate::call_on(&EXPORTS[499], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamDestroy_v2(FromC::from_c(hStream)) }
     })
@@ -7270,7 +7270,7 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-    gate::call(&EXPORTS[500], || {
+    gate::call_on(&EXPORTS[500], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::graph::builder::cuStreamEndCapture(FromC::from_c(hStream), FromC::from_c(phGraph)) }
     })
@@ -7292,7 +7292,7 @@ pub unsafe extern "C" fn cuStreamGetAttribute(
     attr: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> CUresult {
-    gate::call(&EXPORTS[502], || {
+    gate::call_on(&EXPORTS[502], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::stream::cuStreamGetAttribute(FromC::from_c(hStream), FromC::from_c(attr), FromC::from_c(value))
@@ -7308,7 +7308,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo(
     captureStatus_out: *mut CUstreamCaptureStatus,
     id_out: *mut cuuint64_t,
 ) -> CUresult {
-    gate::call(&EXPORTS[503], || {
+    gate::call_on(&EXPORTS[503], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::graph::builder::cuStreamGetCaptureInfo(
@@ -7331,7 +7331,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
     dependencies_out: *mut *const CUgraphNode,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    gate::call(&EXPORTS[504], || {
+    gate::call_on(&EXPORTS[504], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::graph::builder::cuStreamGetCaptureInfo_v2(
@@ -7358,7 +7358,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
     edgeData_out: *mut *const CUgraphEdgeData,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    gate::call(&EXPORTS[505], || {
+    gate::call_on(&EXPORTS[505], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::graph::builder::cuStreamGetCaptureInfo_v3(
@@ -7378,7 +7378,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
-    gate::call(&EXPORTS[506], || {
+    gate::call_on(&EXPORTS[506], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamGetCtx(FromC::from_c(hStream), FromC::from_c(pctx)) }
     })
@@ -7392,7 +7392,7 @@ pub unsafe extern "C" fn cuStreamGetCtx_v2(
     pCtx: *mut CUcontext,
     pGreenCtx: *mut CUgreenCtx,
 ) -> CUresult {
-    gate::call(&EXPORTS[507], || {
+    gate::call_on(&EXPORTS[507], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::stream::cuStreamGetCtx_v2(
@@ -7420,7 +7420,7 @@ pub unsafe extern "C" fn cuStreamGetDevResource(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult {
-    gate::call(&EXPORTS[509], || {
+    gate::call_on(&EXPORTS[509], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamGetDevice(FromC::from_c(hStream), FromC::from_c(device)) }
     })
@@ -7430,7 +7430,7 @@ pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdev
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut ::std::os::raw::c_uint) -> CUresult {
-    gate::call(&EXPORTS[510], || {
+    gate::call_on(&EXPORTS[510], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamGetFlags(FromC::from_c(hStream), FromC::from_c(flags)) }
     })
@@ -7440,7 +7440,7 @@ pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut ::std::
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
-    gate::call(&EXPORTS[511], || {
+    gate::call_on(&EXPORTS[511], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::green::cuStreamGetGreenCtx(FromC::from_c(hStream), FromC::from_c(phCtx)) }
     })
@@ -7450,7 +7450,7 @@ pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgr
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut ::std::os::raw::c_ulonglong) -> CUresult {
-    gate::call(&EXPORTS[512], || {
+    gate::call_on(&EXPORTS[512], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamGetId(FromC::from_c(hStream), FromC::from_c(streamId)) }
     })
@@ -7460,7 +7460,7 @@ pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut ::std::
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut ::std::os::raw::c_int) -> CUresult {
-    gate::call(&EXPORTS[513], || {
+    gate::call_on(&EXPORTS[513], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamGetPriority(FromC::from_c(hStream), FromC::from_c(priority)) }
     })
@@ -7470,7 +7470,7 @@ pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut :
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) -> CUresult {
-    gate::call(&EXPORTS[514], || {
+    gate::call_on(&EXPORTS[514], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::graph::builder::cuStreamIsCapturing(FromC::from_c(hStream), FromC::from_c(captureStatus))
@@ -7482,7 +7482,7 @@ pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[515], || {
+    gate::call_on(&EXPORTS[515], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamQuery(FromC::from_c(hStream)) }
     })
@@ -7496,7 +7496,7 @@ pub unsafe extern "C" fn cuStreamSetAttribute(
     attr: CUstreamAttrID,
     param: *const CUstreamAttrValue,
 ) -> CUresult {
-    gate::call(&EXPORTS[516], || {
+    gate::call_on(&EXPORTS[516], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::stream::cuStreamSetAttribute(FromC::from_c(hStream), FromC::from_c(attr), FromC::from_c(param))
@@ -7508,7 +7508,7 @@ pub unsafe extern "C" fn cuStreamSetAttribute(
 #[allow(non_snake_case, clippy::too_many_arguments)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
-    gate::call(&EXPORTS[517], || {
+    gate::call_on(&EXPORTS[517], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe { cuirass_sim::stream::cuStreamSynchronize(FromC::from_c(hStream)) }
     })
@@ -7523,7 +7523,7 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
     numDependencies: usize,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::call(&EXPORTS[518], || {
+    gate::call_on(&EXPORTS[518], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::graph::builder::cuStreamUpdateCaptureDependencies(
@@ -7546,7 +7546,7 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
     numDependencies: usize,
     flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::call(&EXPORTS[519], || {
+    gate::call_on(&EXPORTS[519], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::graph::builder::cuStreamUpdateCaptureDependencies_v2(
@@ -7568,7 +7568,7 @@ pub unsafe extern "C" fn cuStreamWaitEvent(
     hEvent: CUevent,
     Flags: ::std::os::raw::c_uint,
 ) -> CUresult {
-    gate::call(&EXPORTS[520], || {
+    gate::call_on(&EXPORTS[520], hStream, || {
         // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.
         unsafe {
             cuirass_sim::stream::cuStreamWaitEvent(FromC::from_c(hStream), FromC::from_c(hEvent), FromC::from_c(Flags))

@@ -2,10 +2,11 @@
 //! the simulator as a status instead of the end of the process.
 
 use cuirass_sim::entry::{self, Export};
+use cuirass_sim::graph::beside;
 use cuirass_sim::report;
 use cuirass_sim::status::{Answer, SUCCESS, UNKNOWN};
 use cuirass_sim::thread;
-use cuirass_sys::cuda::CUresult;
+use cuirass_sys::cuda::{CUresult, CUstream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Makes a simulated call.
@@ -17,6 +18,15 @@ pub fn call(export: &'static Export, body: impl FnOnce() -> Answer) -> CUresult 
         Ok(Err(status)) => status,
         Err(payload) => panicked(&*payload),
     }
+}
+
+/// Makes a simulated call on a stream.
+#[inline]
+pub fn call_on(export: &'static Export, stream: CUstream, body: impl FnOnce() -> Answer) -> CUresult {
+    call(export, || {
+        let _here = beside::enter(export.name, stream.addr());
+        body()
+    })
 }
 
 /// Answers a call that is not simulated.

@@ -61,8 +61,13 @@ pub fn write(root: &Path, families: &[Family], signatures: &Signatures) -> Resul
                 if signature.params.is_empty() {
                     format!("gate::call(&EXPORTS[{index}], cuirass_sim::{path}::{name})")
                 } else {
+                    let on = signature.params.iter().find(|(_, kind)| kind.as_str() == "CUstream");
+                    let call = match on {
+                        Some((stream, _)) => format!("call_on(&EXPORTS[{index}], {stream}"),
+                        None => format!("call(&EXPORTS[{index}]"),
+                    };
                     format!(
-                        "gate::call(&EXPORTS[{index}], || {{ \
+                        "gate::{call}, || {{ \
                          // SAFETY: [c-caller] the C caller promises what cuda.h says of each pointer.\n\
                          unsafe {{ cuirass_sim::{path}::{name}({passed}) }} }})"
                     )

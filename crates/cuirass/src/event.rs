@@ -3,7 +3,7 @@
 use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
-use crate::graph::recording;
+use crate::graph::{boundary, recording};
 use crate::memory::IpcEventDescriptor;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
@@ -234,7 +234,6 @@ fn mark(stream: &Stream) -> Outcome<Option<Event>> {
     scope::create(
         context.as_raw(),
         || {
-            let endings = recording::endings();
             if stream.is_in_a_capture()? {
                 return Ok(None);
             }
@@ -242,16 +241,19 @@ fn mark(stream: &Stream) -> Outcome<Option<Event>> {
             let mut made = None;
             let result = capture::relaxed(|| {
                 let event = made.insert(Event::create(&context, &EventOptions::default())?);
-                cuirass_call::event::record(event.as_raw(), raw)
+                let Some(_releasing) = boundary::releasing(raw).filter(|_| !recording::is_captured(stream)) else {
+                    return Ok(true);
+                };
+                cuirass_call::event::record(event.as_raw(), raw)?;
+                stream.is_in_a_capture()
             });
             match (result, made) {
-                (Ok(()), None) => Ok(None),
-                (Ok(()), Some(event)) => match stream.is_in_a_capture() {
-                    Ok(false) if !recording::is_captured_since(stream, endings) => Ok(Some(event)),
-                    // Another thread has begun a capture of the stream meanwhile: the event may be of that, which asking
-                    // for it would spoil.
-                    Ok(_) => event.close().map(|()| None).map_err(Failure::from),
-                    Err(failure) => Err(Failure::from(event.undone_after(failure.raise()))),
+                (Ok(_), None) => Ok(None),
+                (Ok(is_captured), Some(event)) => match is_captured {
+                    false => Ok(Some(event)),
+                    // A capture of the stream has begun meanwhile: the event may be of that, which asking for it would
+                    // spoil.
+                    true => event.close().map(|()| None).map_err(Failure::from),
                 },
                 (Err(failure), None) => Err(failure),
                 (Err(failure), Some(event)) => Err(Failure::from(event.undone_after(failure.raise()))),

@@ -4,6 +4,7 @@ use crate::context::{Context, scope};
 use crate::deferred;
 use crate::device::Device;
 use crate::event::{Event, EventOptions};
+use crate::graph::boundary;
 use crate::graph::known::Known;
 use crate::graph::recording;
 use crate::{Outcome, Result};
@@ -395,6 +396,7 @@ impl Stream {
     /// What the driver answers.
     #[inline]
     pub fn wait(&self, event: &Event) -> Result<()> {
+        let _crossing = recording::joins_by(event).then(|| boundary::crossing([self]));
         call::wait_event(self.as_raw(), event.as_raw(), 0)?;
         recording::waited(self, event);
         Ok(())
@@ -407,11 +409,13 @@ impl Stream {
     pub fn wait_for_stream(&self, other: &Stream) -> Result<()> {
         // The event has to be of the context of the stream that is waited for.
         let event = Event::create(&other.context()?, &EventOptions::default())?;
+        let crossing = recording::is_captured(other).then(|| boundary::crossing([self]));
         let recorded = event_call::record(event.as_raw(), other.as_raw());
         if let Err(failure) = recorded.and_then(|()| call::wait_event(self.as_raw(), event.as_raw(), 0)) {
             return Err(event.undone_after(failure.raise()));
         }
         recording::waited_for_stream(self, other);
+        drop(crossing);
         // An event may be destroyed while it is waited for.
         let closed = event.close();
         closed.map_err(|error| Failure::from(error).note("the wait itself was submitted: do not repeat it").raise())

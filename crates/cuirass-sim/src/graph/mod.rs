@@ -1,5 +1,6 @@
 //! Graphs: nodes and the order between them, captures in progress, executable graphs.
 
+pub mod beside;
 pub mod builder;
 pub mod capture;
 pub mod definition;

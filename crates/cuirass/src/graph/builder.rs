@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::graph::boundary;
 use crate::graph::capture::{self, CaptureKind, ForkKind};
 use crate::graph::definition::GraphDefinition;
 use crate::graph::exec::Graph;
@@ -176,6 +177,7 @@ impl GraphBuilder {
 
     fn begin(&self, mode: CaptureMode) -> Outcome<Owned<CaptureKind>> {
         let raw = self.stream.as_raw();
+        let _crossing = boundary::crossing([&self.stream]);
         let begun = match &self.role {
             Role::Body(body) => {
                 if !body.of.has_graph() {

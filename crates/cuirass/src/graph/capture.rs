@@ -1,6 +1,7 @@
 //! How captures end: on purpose, by a builder that is closed, or by one that is only dropped.
 
 use crate::context::Context;
+use crate::graph::boundary;
 use crate::graph::builder::state;
 use crate::graph::recording::Recording;
 use crate::stream::Stream;
@@ -123,6 +124,7 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
                 true
             }
         };
+    let crossing = boundary::crossing(std::iter::once(&recording.origin).chain(&recording.streams()));
     let ended = if ours { raw_end(stream, recording.is_body()) } else { Err(not_ours(stream)) };
     if let (Err(_), Some(parent)) = (&ended, &recording.parent) {
         parent.break_graph();
@@ -146,7 +148,9 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
         abandon(recording, None);
         return (was, result.map_err(|failure| failure.note(ABANDONED)));
     }
-    drop(recording.leave());
+    let streams = recording.leave();
+    drop(crossing);
+    drop(streams);
     deferred::drain_if_any();
     (was, result)
 }

@@ -22,6 +22,7 @@
 //! What captured work refers to (buffers, kernels, events, closures) lives as long as the graph and what was made
 //! executable of it, and until the launches of that are done. It is held here, on the host.
 
+pub(crate) mod boundary;
 mod builder;
 mod callback;
 mod capture;

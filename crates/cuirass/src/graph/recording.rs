@@ -208,21 +208,6 @@ static REGISTER: Global<Register> = Global::new(Register::new(), Register::new()
 /// How many streams are in the register, for those who only look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How many captures that graph builders began have ended.
-static ENDINGS: AtomicU64 = AtomicU64::new(0);
-
-/// How many captures have ended, for [`is_captured_since`].
-#[inline]
-pub(crate) fn endings() -> u64 {
-    ENDINGS.load(Ordering::Acquire)
-}
-
-/// Whether a graph builder captures a stream, or may have since so many captures had ended: what the driver refused over a
-/// capture may be asked about when that has ended, by another thread.
-pub(crate) fn is_captured_since(stream: &Stream, before: u64) -> bool {
-    of(stream).is_some() || endings() != before
-}
-
 fn key(stream: &Stream) -> Key {
     thread_local! {
         static NUMBER: u64 = {
@@ -306,6 +291,12 @@ pub(crate) fn forgotten(event: CUevent) {
         let known = REGISTER.lock().events.remove(&event.addr());
         drop(known);
     }
+}
+
+/// A stream is about to wait for an event: whether it will join a capture by that.
+#[inline]
+pub(crate) fn joins_by(event: &Event) -> bool {
+    any() && REGISTER.lock().events.contains_key(&event.as_raw().addr())
 }
 
 /// A stream waits for an event: it joins the capture that the event was recorded in.
@@ -446,6 +437,11 @@ impl Recording {
         self.join(stream);
     }
 
+    /// The streams that have joined.
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        self.state.lock().streams.clone()
+    }
+
     /// A fork was given up before it was joined.
     pub(crate) fn lose_fork(&self) {
         self.state.lock().lost_forks += 1;
@@ -457,8 +453,6 @@ impl Recording {
 
     /// Takes its streams and events out of the register; they are returned to be let go, now that it has ended.
     pub(crate) fn leave(self: &Arc<Recording>) -> Vec<Stream> {
-        // Before it leaves the register: who does not find it there any more knows that one has ended.
-        ENDINGS.fetch_add(1, Ordering::AcqRel);
         status::capture_ended(self.mode.raw());
         let streams = std::mem::take(&mut self.state.lock().streams);
         let mine = |other: &Arc<Recording>| Arc::ptr_eq(other, self);

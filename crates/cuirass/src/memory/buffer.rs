@@ -3,7 +3,7 @@
 use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
-use crate::graph::recording;
+use crate::graph::{boundary, recording};
 use crate::memory::held::Held;
 use crate::memory::ipc::{IpcBufferDescriptor, imports};
 use crate::memory::pool::MemoryPool;
@@ -187,7 +187,11 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
     let what = format_args!("memory {:#x} (stream {raw:p}, pool {:p})", range.address, resource.as_raw());
     let free = || capture::release(what, || pool::free_async(range.address, raw));
     if !stream.is_default() {
-        let endings = recording::endings();
+        // While this release is on its way no graph builder begins or ends a capture of the stream.
+        let Some(_releasing) = boundary::releasing(raw) else { return Ok(Attempt::Wait) };
+        if recording::is_captured(stream) || !stream.is_created() && is_in_a_capture(stream, what)? {
+            return Ok(Attempt::Wait);
+        }
         return match free() {
             Err(failure)
                 if matches!(failure.status(), Some(code::INVALID_VALUE | code::STREAM_CAPTURE_INVALIDATED)) =>
@@ -197,11 +201,8 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
                         failure.answered();
                         Ok(Attempt::Wait)
                     }
-                    // It was when it was refused, and another thread has ended the capture since.
-                    Ok(_not_captured)
-                        if failure.status() == Some(code::STREAM_CAPTURE_INVALIDATED)
-                            || recording::is_captured_since(stream, endings) =>
-                    {
+                    // It was when it was refused, and its capture by somebody else has ended since.
+                    Ok(_not_captured) if failure.status() == Some(code::STREAM_CAPTURE_INVALIDATED) => {
                         failure.answered();
                         Ok(Attempt::Wait)
                     }
@@ -232,6 +233,12 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
         }
     })?;
     Ok(attempt)
+}
+
+/// Of another library's stream, which that library may be capturing.
+#[cold]
+fn is_in_a_capture(stream: &Stream, what: std::fmt::Arguments<'_>) -> Outcome<bool> {
+    stream.is_in_a_capture().map_err(|failure| failure.leaking(what))
 }
 
 /// The legacy default stream waits for no work that is being captured, and asking disturbs no capture.

@@ -6,7 +6,7 @@
 use crate::context::{capture, scope};
 use crate::deferred;
 use crate::event::Passing;
-use crate::graph::recording;
+use crate::graph::boundary;
 use crate::memory::buffer::{self, Range};
 use crate::memory::ipc::descriptor::IpcBufferDescriptor;
 use crate::memory::ipc::pools::{self, Importing};
@@ -280,7 +280,9 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
         false => stream.context_inner(),
     };
     let (from, to) = (context(other)?, context(last)?);
-    let endings = recording::endings();
+    let (Some(_from), Some(_to)) = (boundary::releasing(other.as_raw()), boundary::releasing(last.as_raw())) else {
+        return Ok(Attempt::Wait);
+    };
     if scope::read(from.raw(), || other.is_in_a_capture())? || scope::read(to.raw(), || last.is_in_a_capture())? {
         return Ok(Attempt::Wait);
     }
@@ -294,9 +296,9 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
         };
         let marker = scope::create(from.raw(), recorded, event::destroy)?;
         match scope::read(from.raw(), || other.is_in_a_capture()) {
-            Ok(false) if !recording::is_captured_since(other, endings) => {}
-            // Another thread has begun a capture of the stream meanwhile: who waits for the event may join that.
-            Ok(_) => return event::destroy(marker).map(|()| Attempt::Wait),
+            Ok(false) => {}
+            // A capture of the stream has begun meanwhile: who waits for the event may join that.
+            Ok(true) => return event::destroy(marker).map(|()| Attempt::Wait),
             Err(failure) => return Err(destroyed_after(failure, event::destroy(marker))),
         }
         let wait = || stream_call::wait_event(last.as_raw(), marker, 0);
