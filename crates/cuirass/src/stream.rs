@@ -396,7 +396,15 @@ impl Stream {
     /// What the driver answers.
     #[inline]
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let _crossing = recording::joins_by(event).then(|| boundary::crossing([self]));
+        if recording::any() {
+            return self.wait_beside_captures(event);
+        }
+        Ok(call::wait_event(self.as_raw(), event.as_raw(), 0)?)
+    }
+
+    #[cold]
+    fn wait_beside_captures(&self, event: &Event) -> Result<()> {
+        let _crossing = recording::joins_by(event).then(|| boundary::crossing(self));
         call::wait_event(self.as_raw(), event.as_raw(), 0)?;
         recording::waited(self, event);
         Ok(())
@@ -409,7 +417,7 @@ impl Stream {
     pub fn wait_for_stream(&self, other: &Stream) -> Result<()> {
         // The event has to be of the context of the stream that is waited for.
         let event = Event::create(&other.context()?, &EventOptions::default())?;
-        let crossing = recording::is_captured(other).then(|| boundary::crossing([self]));
+        let crossing = recording::is_captured(other).then(|| boundary::crossing(self));
         let recorded = event_call::record(event.as_raw(), other.as_raw());
         if let Err(failure) = recorded.and_then(|()| call::wait_event(self.as_raw(), event.as_raw(), 0)) {
             return Err(event.undone_after(failure.raise()));

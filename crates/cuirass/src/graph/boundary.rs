@@ -9,7 +9,6 @@
 use crate::stream::Stream;
 use cuirass_call::sys::cuda::CUstream;
 use cuirass_fault::lock;
-use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// On a cache line of its own: threads that work on different streams do not meet.
@@ -50,30 +49,32 @@ impl Drop for Releasing {
 }
 
 /// A capture that begins or ends, or that a stream joins.
-pub(crate) struct Crossing(SmallVec<[&'static AtomicUsize; 2]>);
+pub(crate) struct Crossing(&'static AtomicUsize);
 
 /// Before a capture of a stream begins or ends, or the stream joins one: waits until no release of it is on its way.
-pub(crate) fn crossing<'a>(streams: impl IntoIterator<Item = &'a Stream>) -> Crossing {
-    let crossing = Crossing(streams.into_iter().map(|stream| of(stream.as_raw())).collect());
-    for boundary in &crossing.0 {
-        boundary.fetch_add(CROSSING, Ordering::AcqRel);
+#[inline]
+pub(crate) fn crossing(stream: &Stream) -> Crossing {
+    let boundary = of(stream.as_raw());
+    if !boundary.fetch_add(CROSSING, Ordering::AcqRel).is_multiple_of(CROSSING) {
+        wait_for_releases(boundary);
     }
-    for boundary in &crossing.0 {
-        let mut looked = 0;
-        // In a forked child nobody is left who would take a count back.
-        while boundary.load(Ordering::Acquire) % CROSSING != 0 && !lock::is_forked() {
-            looked += 1;
-            if looked < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
+    Crossing(boundary)
+}
+
+#[cold]
+fn wait_for_releases(boundary: &AtomicUsize) {
+    let mut looked = 0;
+    // In a forked child nobody is left who would take a count back.
+    while !boundary.load(Ordering::Acquire).is_multiple_of(CROSSING) && !lock::is_forked() {
+        looked += 1;
+        if looked < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
     }
-    crossing
 }
 
 impl Drop for Crossing {
+    #[inline]
     fn drop(&mut self) {
-        for boundary in &self.0 {
-            boundary.fetch_sub(CROSSING, Ordering::AcqRel);
-        }
+        self.0.fetch_sub(CROSSING, Ordering::AcqRel);
     }
 }
 
@@ -90,7 +91,7 @@ mod tests {
         let across = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let capture = scope.spawn(|| {
-                let crossing = crossing([&stream, &stream]);
+                let crossing = crossing(&stream);
                 across.store(true, Ordering::Release);
                 crossing
             });

@@ -177,7 +177,7 @@ impl GraphBuilder {
 
     fn begin(&self, mode: CaptureMode) -> Outcome<Owned<CaptureKind>> {
         let raw = self.stream.as_raw();
-        let _crossing = boundary::crossing([&self.stream]);
+        let _crossing = boundary::crossing(&self.stream);
         let begun = match &self.role {
             Role::Body(body) => {
                 if !body.of.has_graph() {

@@ -124,7 +124,7 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
                 true
             }
         };
-    let crossing = boundary::crossing(std::iter::once(&recording.origin).chain(&recording.streams()));
+    let crossing = (boundary::crossing(&recording.origin), recording.cross_joined());
     let ended = if ours { raw_end(stream, recording.is_body()) } else { Err(not_ours(stream)) };
     if let (Err(_), Some(parent)) = (&ended, &recording.parent) {
         parent.break_graph();

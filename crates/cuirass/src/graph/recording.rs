@@ -6,6 +6,7 @@
 
 use crate::context::Context;
 use crate::event::Event;
+use crate::graph::boundary::{self, Crossing};
 use crate::graph::definition::GraphDefinition;
 use crate::graph::known::{self, FEW, address};
 use crate::graph::options::CaptureMode;
@@ -294,19 +295,15 @@ pub(crate) fn forgotten(event: CUevent) {
 }
 
 /// A stream is about to wait for an event: whether it will join a capture by that.
-#[inline]
 pub(crate) fn joins_by(event: &Event) -> bool {
-    any() && REGISTER.lock().events.contains_key(&event.as_raw().addr())
+    REGISTER.lock().events.contains_key(&event.as_raw().addr())
 }
 
 /// A stream waits for an event: it joins the capture that the event was recorded in.
-#[inline]
 pub(crate) fn waited(stream: &Stream, event: &Event) {
-    if any() {
-        let recording = REGISTER.lock().events.get(&event.as_raw().addr()).cloned();
-        if let Some(recording) = recording {
-            recording.join(stream);
-        }
+    let recording = REGISTER.lock().events.get(&event.as_raw().addr()).cloned();
+    if let Some(recording) = recording {
+        recording.join(stream);
     }
 }
 
@@ -437,9 +434,16 @@ impl Recording {
         self.join(stream);
     }
 
-    /// The streams that have joined.
-    pub(crate) fn streams(&self) -> Vec<Stream> {
-        self.state.lock().streams.clone()
+    /// Before it ends: waits until no release is on its way on the streams that have joined.
+    pub(crate) fn cross_joined(&self) -> SmallVec<[Crossing; 2]> {
+        let streams = {
+            let state = self.state.lock();
+            if state.streams.is_empty() {
+                return SmallVec::new();
+            }
+            state.streams.clone()
+        };
+        streams.iter().map(boundary::crossing).collect()
     }
 
     /// A fork was given up before it was joined.

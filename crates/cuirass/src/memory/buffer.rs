@@ -189,7 +189,7 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
     if !stream.is_default() {
         // While this release is on its way no graph builder begins or ends a capture of the stream.
         let Some(_releasing) = boundary::releasing(raw) else { return Ok(Attempt::Wait) };
-        if recording::is_captured(stream) || !stream.is_created() && is_in_a_capture(stream, what)? {
+        if (recording::any() || !stream.is_created()) && is_captured(stream, what)? {
             return Ok(Attempt::Wait);
         }
         return match free() {
@@ -235,10 +235,13 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
     Ok(attempt)
 }
 
-/// Of another library's stream, which that library may be capturing.
+/// Another library may be capturing its own stream.
 #[cold]
-fn is_in_a_capture(stream: &Stream, what: std::fmt::Arguments<'_>) -> Outcome<bool> {
-    stream.is_in_a_capture().map_err(|failure| failure.leaking(what))
+fn is_captured(stream: &Stream, what: std::fmt::Arguments<'_>) -> Outcome<bool> {
+    if recording::is_captured(stream) {
+        return Ok(true);
+    }
+    if stream.is_created() { Ok(false) } else { stream.is_in_a_capture().map_err(|failure| failure.leaking(what)) }
 }
 
 /// The legacy default stream waits for no work that is being captured, and asking disturbs no capture.
