@@ -297,6 +297,90 @@ fn a_process_without_descriptors_gets_an_error_and_goes_on() {
     });
 }
 
+/// As measured: a call must have waited for the free, or for what comes after it; that it is done does not count.
+#[test]
+fn an_imported_pool_is_lost_where_nobody_waited_for_its_memory() {
+    alone("an_imported_pool_is_lost_where_nobody_waited_for_its_memory", "", || {
+        let (d, _) = Driver::ready();
+        let tool = Tool::new(&d);
+        let (other, event, early) = (d.stream(1), d.event(2), d.event(2));
+        let query = |call: &'static str, handle: usize| while d.call(call, (handle,)) != "SUCCESS" {};
+        type Way<'a> = (&'a str, bool, &'a dyn Fn());
+        let ways: [Way<'_>; 13] = [
+            ("nothing", true, &|| {}),
+            ("a query of the stream", true, &|| query("cuStreamQuery", tool.stream)),
+            ("a query of an event", true, &|| {
+                d.ok("cuEventRecord", (event, tool.stream));
+                query("cuEventQuery", event);
+            }),
+            ("another stream", true, &|| d.ok("cuStreamSynchronize", (other,))),
+            ("an event before it", true, &|| d.ok("cuEventSynchronize", (early,))),
+            ("a stream that waits for what was before it", true, &|| {
+                d.ok("cuStreamWaitEvent", (other, early, 0_u32));
+                d.ok("cuStreamSynchronize", (other,));
+            }),
+            ("the stream", false, &|| tool.sync()),
+            ("the context", false, &|| d.ok("cuCtxSynchronize", ())),
+            ("an event", false, &|| {
+                d.ok("cuEventRecord", (event, tool.stream));
+                d.ok("cuEventSynchronize", (event,));
+            }),
+            ("an event that was seen to be done", false, &|| {
+                d.ok("cuEventRecord", (event, tool.stream));
+                query("cuEventQuery", event);
+                d.ok("cuEventSynchronize", (event,));
+            }),
+            ("a stream that waits for it", false, &|| {
+                d.ok("cuEventRecord", (event, tool.stream));
+                d.ok("cuStreamWaitEvent", (other, event, 0_u32));
+                d.ok("cuStreamSynchronize", (other,));
+            }),
+            ("an event on a stream that waits for it", false, &|| {
+                d.ok("cuEventRecord", (event, tool.stream));
+                query("cuEventQuery", event);
+                d.ok("cuStreamWaitEvent", (other, event, 0_u32));
+                d.ok("cuEventRecord", (early, other));
+                d.ok("cuEventSynchronize", (early,));
+            }),
+            ("what comes later on the stream", false, &|| {
+                let memory = d.memory(64);
+                d.ok("cuMemsetD8Async", (memory, 1_u8, 64_usize, tool.stream));
+                tool.sync();
+                d.ok("cuMemFree_v2", (memory,));
+            }),
+        ];
+        for (name, lost, wait) in ways {
+            for (host, held) in [(false, false), (true, false), (false, true)] {
+                let pool = tool.pool(host);
+                let memory = tool.allocate(pool, BYTES);
+                tool.sync();
+                let (before, files) = (d.census(), descriptors());
+                let imported = tool.import_pool(&tool.file(pool));
+                let alias = tool.import(imported, &tool.export(memory));
+                d.ok("cuEventRecord", (early, tool.stream));
+                if held {
+                    tool.hold();
+                }
+                d.ok("cuMemFreeAsync", (alias, tool.stream));
+                tool.let_go();
+                wait();
+                let told = d.reports().len();
+                d.ok("cuMemPoolDestroy", (imported,));
+                let said = d.reports()[told..].contains("no call has waited");
+                tool.sync();
+                let kept = descriptors() - files;
+                assert_eq!((said, kept, d.census() != before), (lost, usize::from(lost), lost), "{name}, {held}");
+                tool.free(memory);
+                tool.destroy(pool);
+                if lost {
+                    // It is there still, and so is its handle: unlike a real one's.
+                    tool.destroy(imported);
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn a_device_says_what_it_can_share() {
     alone("a_device_says_what_it_can_share", "", || {

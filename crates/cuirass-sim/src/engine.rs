@@ -342,12 +342,19 @@ impl State {
         self.enqueue(key, &[after], Work::Nothing, None)
     }
 
+    /// A place of its own at the end of a queue, which no program sees.
+    pub fn mark(&mut self, key: QueueKey) -> Answer<Dep> {
+        self.enqueue(key, &[], Work::Nothing, None)
+    }
+
     fn enqueue(&mut self, key: QueueKey, after: &[Dep], work: Work, order: Option<Arc<Operation>>) -> Answer<Dep> {
+        let Some(queue) = self.engine.find(key) else { return Err(OUT_OF_MEMORY) };
+        let dep = Dep { queue: key, count: queue.pushed + 1 };
+        self.memory.pools.unwaited.follow(after, dep, &self.engine);
         let after = after.iter().copied().filter(|dep| !self.engine.reached(*dep)).collect();
         let Some(queue) = self.engine.find_mut(key) else { return Err(OUT_OF_MEMORY) };
         queue.ops.push_back(Op { after, work, order });
-        queue.pushed += 1;
-        let dep = Dep { queue: key, count: queue.pushed };
+        queue.pushed = dep.count;
         if queue.standing == Standing::Idle {
             self.advance(key.slot);
         }
@@ -572,6 +579,7 @@ fn callbacks() {
 /// Waits until every place is reached, as the program asked for. The lock is given up meanwhile.
 pub fn wait(state: &mut Guard, deps: &[Dep]) {
     reach(state, deps, None);
+    state.memory.pools.unwaited.waited(deps);
     if order::on() {
         order::host_knows(state, deps);
     }

@@ -196,13 +196,15 @@ impl State {
     /// What work put into the stream now has to wait for beside the stream's own order.
     pub fn before(&self, at: &At) -> Deps {
         let Some(context) = self.contexts.peek(at.context) else { return Deps::new() };
+        // Who asks what came before what wants to know of what is done, too.
+        let all = order::on() || self.memory.pools.unwaited.any();
         if at.kind == StreamKind::Legacy {
-            let queues = context.blocking.iter().filter(|queue| order::on() || !self.engine.is_idle(**queue));
+            let queues = context.blocking.iter().filter(|queue| all || !self.engine.is_idle(**queue));
             return queues.map(|queue| self.engine.tail(*queue)).collect();
         }
         if at.blocking
             && let Some(legacy) = self.streams.peek(context.legacy)
-            && (order::on() || !self.engine.is_idle(legacy.queue))
+            && (all || !self.engine.is_idle(legacy.queue))
         {
             return Deps::from_slice(&[self.engine.tail(legacy.queue)]);
         }

@@ -69,6 +69,18 @@ fn exchange(mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode, String> {
     unseen(|| driver::thread_exchange_stream_capture_mode(mode)).map_err(text)
 }
 
+/// Waits for all work in a context, unless that is lost. A driver loses an imported pool that is destroyed before a call
+/// has waited for the frees of its memory.
+///
+/// # Errors
+/// What the driver answers where a context is made current.
+pub fn settle(context: u64) -> Result<(), String> {
+    let before = current();
+    set_current(context)?;
+    unseen(context::ctx_synchronize).unwrap_or_else(Failure::answered);
+    set_current(before)
+}
+
 /// Gives back what a run has rightly left: what the driver refused to take, and what the program could not know of.
 ///
 /// # Errors

@@ -289,6 +289,10 @@ impl Sweep {
         let primary = (self.world.context)(Caller::Primary);
         let mut left: Vec<_> = left.iter().collect();
         left.sort_by_key(|((kind, _), _)| raw::rank(kind));
+        if left.iter().any(|((kind, _), _)| *kind == "pool") {
+            let waited = [Caller::Other, Caller::Primary].map(|caller| raw::settle((self.world.context)(caller)));
+            kept.extend(waited.into_iter().filter_map(Result::err));
+        }
         for (handle, entry) in left {
             for _ in 0..entry.count {
                 if let Some(with) = self.went_with(*handle, entry) {

@@ -217,6 +217,16 @@ impl Passing {
         Ok(Attempt::Done)
     }
 
+    /// [`step`](Passing::step); once the stream has passed it, that is waited for too, which is over at once. Measured: some
+    /// of what a driver is given back it lets go only where a call has waited for it.
+    pub(crate) fn step_and_wait(&mut self) -> Outcome<Attempt> {
+        let attempt = self.step()?;
+        if let Passing::Passed(event) = self {
+            capture::relaxed(|| call::synchronize(event.as_raw()))?;
+        }
+        Ok(attempt)
+    }
+
     /// Gives up its event.
     pub(crate) fn close(self) -> Outcome<()> {
         let event = match self {

@@ -252,6 +252,7 @@ fn synchronize(ctx: CUcontext) -> Answer {
     let queues = state.context(context)?.queues.clone();
     let tails: Deps = queues.iter().map(|queue| state.engine.tail(*queue)).collect();
     engine::wait(&mut state, &tails);
+    state.memory.pools.unwaited.waited_in(context);
     state.synchronised();
     state.not_lost(context)
 }

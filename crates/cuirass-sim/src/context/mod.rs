@@ -161,6 +161,7 @@ fn empty(state: &mut Guard, handle: Handle) {
             break;
         }
     }
+    state.memory.pools.unwaited.waited_in(handle);
     state.synchronised();
     crate::graph::context_ended(state, handle);
     crate::module::context_ended(state, handle);

@@ -257,7 +257,8 @@ impl State {
             (EventIs::Recorded(dep), None) => {
                 let mut after = self.before(at);
                 after.push(*dep);
-                if crate::order::on() || !self.engine.all_reached(&[*dep]) {
+                let all = crate::order::on() || self.memory.pools.unwaited.any();
+                if all || !self.engine.all_reached(&[*dep]) {
                     self.push(at.queue, &after, Work::Nothing)?;
                 }
                 Ok(())

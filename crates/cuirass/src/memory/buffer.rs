@@ -59,6 +59,11 @@ pub(crate) struct Range {
 }
 
 impl Range {
+    /// Memory of unknown size.
+    pub(super) fn at(address: u64) -> Range {
+        Range { address, bytes: 0 }
+    }
+
     pub(crate) fn address(self) -> u64 {
         self.address
     }

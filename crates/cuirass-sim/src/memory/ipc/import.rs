@@ -201,20 +201,24 @@ fn forget(state: &mut State, start: u64) -> Option<(u64, Arc<Mapping>)> {
 /// # Errors
 /// `OUT_OF_MEMORY`
 pub fn free_in_order(state: &mut State, start: u64, at: &At) -> Answer {
-    if state.is_clear(at) || state.not_lost(at.context).is_err() {
+    if state.not_lost(at.context).is_err() {
         ended(state, start);
         return Ok(());
     }
-    let before = state.before(at);
-    let id = state.memory.at(start).ok_or(INVALID_VALUE)?.id;
-    let mapping = state.memory.imports.all.get(&start).ok_or(INVALID_VALUE)?.mapping.clone();
-    let pool = state.memory.imports.all.get(&start).map(|import| import.pool);
-    let pushed = state.push(at.queue, &before, Work::Task(Arc::new(Unmap { start, id, mapping })));
-    if let (Ok(done), Some(pool)) = (&pushed, pool) {
-        state.memory.pools.unmapped_at(pool, *done, &state.engine);
-    }
-    forget(state, start);
-    pushed.map(drop)
+    let import = state.memory.imports.all.get(&start).ok_or(INVALID_VALUE)?;
+    let (pool, mapping) = (import.pool, import.mapping.clone());
+    let freed = if state.is_clear(at) {
+        ended(state, start);
+        state.mark(at.queue)
+    } else {
+        let before = state.before(at);
+        let id = state.memory.at(start).ok_or(INVALID_VALUE)?.id;
+        let pushed = state.push(at.queue, &before, Work::Task(Arc::new(Unmap { start, id, mapping })));
+        forget(state, start);
+        pushed
+    };
+    state.memory.pools.unwaited.add(pool, at.context, freed?);
+    Ok(())
 }
 
 /// Frees imported memory; no work uses it any more.

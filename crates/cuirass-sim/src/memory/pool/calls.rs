@@ -112,10 +112,10 @@ pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> Answer {
     if state.memory.pools.get(key).is_some_and(|pool| pool.shape.imported && pool.has_imports()) {
         return Err(INVALID_VALUE);
     }
-    if state.memory.pools.get(key).is_some_and(|pool| pool.is_unmapping(&state.engine)) {
+    if state.memory.pools.unwaited.has(key) {
         report::bug(format!(
-            "{}: the free of memory of this imported pool is not done: a real driver says that it has destroyed it, and \
-             keeps it",
+            "{}: no call has waited for the free of memory of this imported pool: a real driver says that it has destroyed \
+             it, and keeps it for good, with its file descriptor",
             thread::place()
         ));
         return Ok(());

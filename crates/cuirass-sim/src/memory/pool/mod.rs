@@ -5,17 +5,18 @@ mod calls;
 mod graph;
 mod graph_calls;
 mod order;
+mod unwaited;
 
 pub use calls::*;
 pub(super) use calls::{get_access, set_access};
 pub use graph::{Allocate, free_graph_memory, launched, still_made, sweep};
 pub use graph_calls::*;
 pub use order::*;
+pub use unwaited::Unwaited;
 
 use super::ipc::{PoolFile, Source};
 use super::live::LIVE;
 use super::{Allocation, GRAIN, Origin};
-use crate::engine::{Dep, Engine};
 use crate::handle::{Handle, Kind, Table};
 use crate::state::State;
 use crate::status::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
@@ -102,8 +103,6 @@ pub struct Pool {
     pub backing: Backing,
     /// How many allocations are imported from it.
     imports: u64,
-    /// The frees of imported allocations that may not be done yet.
-    unmapping: Vec<Dep>,
     /// How often an imported pool was imported again, and not yet destroyed as often.
     pub(in super::super) again: u64,
     /// Its handle.
@@ -121,11 +120,6 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Whether the free of an imported allocation is not done yet.
-    pub fn is_unmapping(&self, engine: &Engine) -> bool {
-        !engine.all_reached(&self.unmapping)
-    }
-
     /// Whether an allocation of it is imported and not freed.
     pub fn has_imports(&self) -> bool {
         self.imports != 0
@@ -140,6 +134,8 @@ pub struct Pools {
     current_of: Vec<Option<Handle>>,
     /// Whether some pool holds more than its threshold.
     pub surplus: bool,
+    /// The frees of imported allocations that no call has waited for.
+    pub unwaited: Unwaited,
 }
 
 impl Pools {
@@ -151,6 +147,7 @@ impl Pools {
             default_of: vec![None; devices + OTHERS],
             current_of: vec![None; devices + OTHERS],
             surplus: false,
+            unwaited: Unwaited::default(),
         }
     }
 
@@ -215,18 +212,11 @@ impl Pools {
         access
     }
 
-    /// Notes the free of an imported allocation, which is done once a place is reached.
-    pub fn unmapped_at(&mut self, key: PoolKey, done: Dep, engine: &Engine) {
-        if let Some(pool) = self.get_mut(key) {
-            pool.unmapping.retain(|dep| !engine.reached(*dep));
-            pool.unmapping.push(done);
-        }
-    }
-
     /// Forgets a pool that was destroyed once nothing of it is left.
     fn reap(&mut self, key: PoolKey) {
         if self.get(key).is_some_and(|pool| pool.closed && pool.reserved[0] == 0 && pool.imports == 0) {
             self.all[key.0 as usize] = None;
+            self.unwaited.forget(key);
         }
     }
 
@@ -245,7 +235,6 @@ impl Pools {
             shape,
             backing,
             imports: 0,
-            unmapping: Vec::new(),
             again: 0,
             handle,
             // Measured: no device has access to the memory of the host's pools until it is given it.

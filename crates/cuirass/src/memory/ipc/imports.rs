@@ -16,10 +16,11 @@ use crate::stream::Stream;
 use crate::{Outcome, driver};
 use cuirass_call::event;
 use cuirass_call::later::Attempt;
-use cuirass_call::memory::{ipc as call, pool as pool_call};
+use cuirass_call::memory::ipc as call;
 use cuirass_call::stream as stream_call;
 use cuirass_fault::lock::{Global, Guard};
 use cuirass_fault::{Failure, Misuse};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// What is imported: the driver's data.
@@ -52,9 +53,18 @@ impl Imports {
         Imports { addresses: BTreeMap::new(), mappings: BTreeMap::new(), numbers: 0 }
     }
 
-    fn share(&mut self, address: u64) -> bool {
+    /// One share more, of what has so many bytes where that is known.
+    fn share(&mut self, address: u64, bytes: Option<u64>) -> bool {
         let mapping = self.mappings.get_mut(&address);
-        mapping.map(|mapping| mapping.shares += 1).is_some()
+        mapping.map(|mapping| (mapping.shares, mapping.bytes) = (mapping.shares + 1, bytes)).is_some()
+    }
+
+    /// A mapping that was just made, and its number.
+    fn add(&mut self, address: u64, pool: MemoryPool, bytes: Option<u64>, shares: usize) -> u64 {
+        self.numbers += 1;
+        let mapping = Mapping { number: self.numbers, _pool: pool, bytes, shares, streams: Vec::new() };
+        self.mappings.insert(address, mapping);
+        self.numbers
     }
 
     fn forget(&mut self, address: u64) -> Option<Mapping> {
@@ -63,10 +73,9 @@ impl Imports {
     }
 }
 
-const LEGACY: usize = 1;
-
-/// The address of another process's memory, with one share more.
-pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Outcome<u64> {
+/// The address of another process's memory, with one share more. What an import maps that then fails is unmapped in the
+/// order of the stream.
+pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor, stream: &Stream) -> Outcome<u64> {
     // In a forked child the lock may be held for ever.
     driver::initialized()?;
     deferred::before_creating()?;
@@ -80,31 +89,31 @@ pub(super) fn import(pool: &MemoryPool, descriptor: &IpcBufferDescriptor) -> Out
         return Ok(address);
     }
     let importing = Importing::begin();
-    let undo = |address: u64| match imports.mappings.contains_key(&address) {
-        true => Ok(()),
-        false => {
-            let legacy = std::ptr::without_provenance_mut(LEGACY);
-            let what = format_args!("memory {address:#x} (pool {:p})", pool.as_raw());
-            capture::release(what, || pool_call::free_async(address, legacy))
-                .map_err(|failure| kept(address, pool, failure))
-        }
-    };
+    let made = Cell::new(None);
     let mapped = || {
         let address = call::pool_import_pointer(pool.as_raw(), &data)?;
-        match is_as_described(address, pool, descriptor) {
-            Ok(bytes) => Ok((address, bytes)),
-            Err(failure) => Err(super::undone(failure, undo(address))),
+        made.set(Some(address));
+        Ok((address, is_as_described(address, pool, descriptor)?))
+    };
+    // What is undone is so below, with the locks given up.
+    let (address, bytes) = match scope::create(pool.context().raw(), mapped, |_made| Ok(())) {
+        Ok(created) => created,
+        Err(failure) => {
+            // A driver that gives an address again has made no second mapping.
+            let Some(address) = made.get().filter(|address| !imports.mappings.contains_key(address)) else {
+                return Err(failure);
+            };
+            let number = imports.add(address, pool.clone(), None, 0);
+            importing.done(pool.as_raw());
+            return Err(super::undone(
+                failure,
+                unmap(imports, Range::at(address), number, pool.clone(), stream.clone()),
+            ));
         }
     };
-    let created = scope::create(pool.context().raw(), mapped, |(address, _)| undo(address));
-    // The driver destroys no pool that memory is imported from.
-    let (address, bytes) = created.map_err(|failure| scope::keep_if_leaked(pool.clone(), failure))?;
     imports.addresses.insert(data.reserved, address);
-    // A driver that gives an address again has made no second mapping.
-    if !imports.share(address) {
-        imports.numbers += 1;
-        let mapping = Mapping { number: imports.numbers, _pool: pool.clone(), bytes, shares: 1, streams: Vec::new() };
-        imports.mappings.insert(address, mapping);
+    if !imports.share(address, bytes) {
+        imports.add(address, pool.clone(), bytes, 1);
         importing.done(pool.as_raw());
     }
     Ok(address)
@@ -157,6 +166,11 @@ pub(crate) fn release(range: Range, pool: MemoryPool, stream: Stream) -> Outcome
     if mapping.streams.iter().all(|known| !is_same(known, &stream, &pool)) {
         mapping.streams.push(stream.clone());
     }
+    unmap(imports, range, number, pool, stream)
+}
+
+/// Unmaps memory that has no share any more, now or later.
+fn unmap(imports: Guard<'_, Imports>, range: Range, number: u64, pool: MemoryPool, stream: Stream) -> Outcome<()> {
     match unmap_if_unused(imports, range, number, &pool, &stream)? {
         Attempt::Done => Ok(()),
         Attempt::Wait => {
@@ -194,36 +208,35 @@ fn unmap_if_unused(
     }
 }
 
-/// Keeps a pool, with each import of it, until what was unmapped is so for the device too: a driver loses one that is
-/// destroyed before that, with its descriptor (measured).
+/// Keeps a pool, with each import of it, until what was unmapped is so for the device too, and that was waited for: a
+/// driver loses one that is destroyed before that, with its descriptor (measured).
 fn keep_until_unmapped(pool: MemoryPool, stream: &Stream) -> Outcome<()> {
     let stream = match stream.bound_context() {
         None if stream.is_default() => stream.bound_to(pool.context().clone()),
         _ => stream.clone(),
     };
-    let mut passing = Passing::Unmarked(stream);
-    match passing.step() {
+    let mut kept = Some((Passing::Unmarked(stream), pool));
+    match try_end(&mut kept)? {
+        Attempt::Done => Ok(()),
+        Attempt::Wait => {
+            let handle = kept.as_ref().map_or(std::ptr::null_mut(), |(_, pool)| pool.as_raw());
+            deferred::defer("an imported memory pool", handle, move || try_end(&mut kept));
+            Ok(())
+        }
+    }
+}
+
+/// Lets go of a pool once its memory is unmapped.
+fn try_end(kept: &mut Option<(Passing, MemoryPool)>) -> Outcome<Attempt> {
+    let Some((mut passing, pool)) = kept.take() else { return Ok(Attempt::Done) };
+    match passing.step_and_wait() {
         Ok(Attempt::Done) => {
             pools::unmapped(pool.as_raw());
-            passing.close()
+            passing.close().map(|()| Attempt::Done)
         }
         Ok(Attempt::Wait) => {
-            let (handle, mut kept) = (pool.as_raw(), Some((passing, pool)));
-            deferred::defer("an imported memory pool", handle, move || {
-                let Some((mut passing, pool)) = kept.take() else { return Ok(Attempt::Done) };
-                match passing.step() {
-                    Ok(Attempt::Done) => {
-                        pools::unmapped(pool.as_raw());
-                        passing.close().map(|()| Attempt::Done)
-                    }
-                    Ok(Attempt::Wait) => {
-                        kept = Some((passing, pool));
-                        Ok(Attempt::Wait)
-                    }
-                    Err(failure) => Err(still_used(passing, &pool, failure)),
-                }
-            });
-            Ok(())
+            *kept = Some((passing, pool));
+            Ok(Attempt::Wait)
         }
         Err(failure) => Err(still_used(passing, &pool, failure)),
     }
@@ -232,7 +245,7 @@ fn keep_until_unmapped(pool: MemoryPool, stream: &Stream) -> Outcome<()> {
 #[cold]
 fn still_used(passing: Passing, pool: &MemoryPool, failure: Failure) -> Failure {
     let what = format_args!(
-        "imported pool {:p}, of which the device may not be done with memory that was freed,",
+        "imported pool {:p}, of which the driver may not be done with memory that was freed,",
         pool.as_raw()
     );
     destroyed_after(scope::keep_if_leaked(pool.clone(), failure.leaking(what)), passing.close())

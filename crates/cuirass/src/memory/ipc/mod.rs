@@ -326,7 +326,7 @@ impl Buffer {
             return Err(Failure::misuse(Misuse::Value, text).raise());
         }
         let stream = pool.bound(stream)?;
-        let address = imports::import(pool, descriptor).map_err(|failure| descriptor.note_on(failure))?;
+        let address = imports::import(pool, descriptor, &stream).map_err(|failure| descriptor.note_on(failure))?;
         Ok(Buffer::imported(address, pool.clone(), descriptor.clone(), stream))
     }
 }
