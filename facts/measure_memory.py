@@ -7,7 +7,8 @@ it imports what it has itself exported.
 A row has what it is `about`, the `call` in words, the `status` (`CUDA_ERROR_` left out), and a `value` where that says
 something: whether two handles or addresses are the same, what access a device has (0 none, 1 reading, 3 reading and
 writing), for virtual memory that of a device, the host, a node of it and the current node; for properties a location's
-type and number and how it can be shared.
+type and number and how it can be shared; for imported pools how many file descriptors four of them leave; for captures
+how they are afterwards.
 """
 
 import ctypes
@@ -195,6 +196,137 @@ def pool_with_a_free_that_waits(about):
     ok("cuStreamSynchronize", stream)
     ok("cuMemPoolDestroy", pool)
     ok("cuStreamDestroy_v2", stream)
+
+
+def until_done(name, handle):
+    while (status := call(name, handle)) == "NOT_READY":
+        pass
+    assert status == "SUCCESS", (name, status)
+
+
+def pools_that_are_lost(about, location):
+    """An imported pool that is destroyed behind the free of its memory: how many file descriptors four of them leave, by
+    what the host does between the two. All work is waited for afterwards."""
+    stream, other = new_stream(), new_stream()
+    event, later = made(Handle, "cuEventCreate", DISABLE_TIMING), made(Handle, "cuEventCreate", DISABLE_TIMING)
+
+    def recorded():
+        ok("cuEventRecord", event, stream)
+
+    def seen_done():
+        recorded()
+        until_done("cuEventQuery", event)
+
+    def waited_for_by(do):
+        recorded()
+        ok("cuStreamWaitEvent", other, event, 0)
+        do()
+
+    def on_a_thread():
+        thread = threading.Thread(target=lambda: ok("cuEventSynchronize", event))
+        seen_done()
+        thread.start()
+        thread.join()
+
+    def in_relaxed_mode_beside_a_capture():
+        captured, graph = new_stream(), Handle()
+        ok("cuStreamBeginCapture_v2", captured, GLOBAL)
+        relaxed(lambda: (seen_done(), ok("cuEventSynchronize", event)))
+        ok("cuStreamEndCapture", captured, ctypes.byref(graph))
+        ok("cuGraphDestroy", graph)
+        ok("cuStreamDestroy_v2", captured)
+
+    ways = {
+        "does nothing": lambda: None,
+        "asks the stream until it is done": lambda: until_done("cuStreamQuery", stream),
+        "asks an event behind it until it is done": seen_done,
+        "waits for another stream": lambda: ok("cuStreamSynchronize", other),
+        "waits for the stream": lambda: ok("cuStreamSynchronize", stream),
+        "waits for the context": lambda: ok("cuCtxSynchronize"),
+        "waits for an event behind it": lambda: (recorded(), ok("cuEventSynchronize", event)),
+        "waits for an event behind it that is done": lambda: (seen_done(), ok("cuEventSynchronize", event)),
+        "waits for such an event on a thread without a context": on_a_thread,
+        "waits for such an event in relaxed mode, beside a capture": in_relaxed_mode_beside_a_capture,
+        "waits for a stream that waits for it": lambda: waited_for_by(lambda: ok("cuStreamSynchronize", other)),
+        "waits for an event on such a stream": lambda: waited_for_by(
+            lambda: (ok("cuEventRecord", later, other), ok("cuEventSynchronize", later))
+        ),
+    }
+
+    def one(do):
+        pool = new_pool(FILE, location)
+        memory = made(Address, "cuMemAllocFromPoolAsync", Size(64), pool, stream)
+        ok("cuStreamSynchronize", stream)
+        data, file = Bytes64(), made(ctypes.c_int, "cuMemPoolExportToShareableHandle", pool, FILE, Address(0))
+        imported = made(Handle, "cuMemPoolImportFromShareableHandle", Handle(file.value), FILE, Address(0))
+        os.close(file.value)
+        ok("cuMemPoolExportPointer", data, memory)
+        alias = made(Address, "cuMemPoolImportPointer", imported, data)
+        ok("cuMemFreeAsync", alias, stream)
+        do()
+        status = call("cuMemPoolDestroy", imported)
+        ok("cuMemFreeAsync", memory, stream)
+        ok("cuStreamSynchronize", stream)
+        ok("cuMemPoolDestroy", pool)
+        ok("cuCtxSynchronize")
+        return status
+
+    # The driver opens files of its own the first time.
+    for _ in range(2):
+        one(ways["waits for the stream"])
+    for name, do in ways.items():
+        before = len(os.listdir("/proc/self/fd"))
+        statuses = {one(do) for _ in range(4)}
+        kept = len(os.listdir("/proc/self/fd")) - before
+        row(about, f"destroy the imported pool, the host {name}", "/".join(statuses), value=kept)
+    for each in (event, later):
+        ok("cuEventDestroy_v2", each)
+    for each in (stream, other):
+        ok("cuStreamDestroy_v2", each)
+
+
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2  # CU_STREAM_CAPTURE_MODE_*
+
+
+def relaxed(do):
+    """Does something with this thread's capture mode exchanged to relaxed."""
+    mode = ctypes.c_int(RELAXED)
+    ok("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    result = do()
+    ok("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    return result
+
+
+def waiting_beside_a_capture():
+    """Whether a wait for an event of another stream, which is done, disturbs a capture."""
+    about = "a wait for an event that is done, beside a capture"
+    captured, other = new_stream(), new_stream()
+    event = made(Handle, "cuEventCreate", DISABLE_TIMING)
+    ok("cuEventRecord", event, other)
+    ok("cuStreamSynchronize", other)
+
+    def elsewhere(do):
+        result = []
+        thread = threading.Thread(target=lambda: result.append(do()))
+        thread.start()
+        thread.join()
+        return result[0]
+
+    for mode, name in enumerate(("global", "thread-local", "relaxed")):
+        for place, where in (("the same", lambda do: do()), ("another", elsewhere)):
+            for scope, within in (("", lambda do: do()), (", in relaxed mode", relaxed)):
+                graph, state = Handle(), ctypes.c_int(-1)
+                ok("cuStreamBeginCapture_v2", captured, mode)
+                status = where(lambda within=within: within(lambda: call("cuEventSynchronize", event)))
+                ok("cuStreamIsCapturing", captured, ctypes.byref(state))
+                what = f"in a {name} capture, on {place} thread{scope}"
+                row(about, what, status, value=("NONE", "ACTIVE", "INVALIDATED")[state.value])
+                call("cuStreamEndCapture", captured, ctypes.byref(graph))
+                if graph:
+                    ok("cuGraphDestroy", graph)
+    ok("cuEventDestroy_v2", event)
+    for each in (captured, other):
+        ok("cuStreamDestroy_v2", each)
 
 
 PREFETCHED = 4  # CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
@@ -498,6 +630,65 @@ def physical_memory(about, kind):
     row(about, "a copy of what the host wrote", "SUCCESS", value=back.raw[4095])
 
 
+def memory_with_several_mappings(about, kind):
+    """Three mappings of physical memory, one behind the other: two in one reservation, one in another right behind."""
+    stream, near = new_stream(), made(Address, "cuMemAlloc_v2", Size(4096))
+    properties = MemoryProperties(kind=PINNED, handles=0, location=Location(kind, 0))
+    at = made(Address, "cuMemAddressReserve", Size(2 * GRAIN), Size(0), Address(0), Address(0))
+    last = made(Address, "cuMemAddressReserve", Size(GRAIN), Size(0), Address(at.value + 2 * GRAIN), Address(0))
+    places = [at.value, at.value + GRAIN, last.value]
+    wanted = (Access * 2)(Access(Location(DEVICE, 0), READ_WRITE), Access(Location(kind, 0), READ_WRITE))
+    count = 1 if kind == DEVICE else 2
+    for place in places:
+        memory = made(Address, "cuMemCreate", Size(GRAIN), ctypes.byref(properties), Address(0))
+        ok("cuMemMap", Address(place), Size(GRAIN), Size(0), memory, Address(0))
+        ok("cuMemRelease", memory)
+        ok("cuMemSetAccess", Address(place), Size(GRAIN), wanted, Size(count))
+    row(about, "reserve right behind", "SUCCESS", value="there" if last.value == at.value + 2 * GRAIN else "elsewhere")
+
+    def fill(what, start, size, width=1):
+        value, name = ctypes.c_uint(7), f"cuMemsetD{8 * width}Async"
+        value = {1: ctypes.c_ubyte, 2: ctypes.c_ushort, 4: ctypes.c_uint}[width](7)
+        row(about, f"fill {what}", call(name, Address(start), value, Size(size // width), stream))
+        ok("cuStreamSynchronize", stream)
+
+    first, middle = places[0], places[1]
+    fill("one mapping", first, GRAIN)
+    fill("another", middle, GRAIN)
+    for width in (1, 2, 4):
+        fill(f"two of them, {8 * width} bits at a time", first, 2 * GRAIN, width)
+    fill("a few bytes on both sides of the boundary", middle - 64, 128)
+    if last.value == at.value + 2 * GRAIN:
+        fill("two in two reservations", middle, 2 * GRAIN)
+        fill("all", first, 3 * GRAIN)
+    pitched = Address(first), Size(GRAIN), ctypes.c_ubyte(7), Size(64), Size(2), stream
+    row(about, "fill rows, one in each of two", call("cuMemsetD2D8Async", *pitched))
+    size, across = Size(4096), Address(middle - 2048)
+    row(about, "copy across the boundary", call("cuMemcpyAsync", near, across, size, stream))
+    row(about, "copy to both sides of it", call("cuMemcpyAsync", across, near, size, stream))
+    ok("cuStreamSynchronize", stream)
+    graph = Handle()
+    ok("cuStreamBeginCapture_v2", stream, RELAXED)
+    status = call("cuMemsetD8Async", Address(first), ctypes.c_ubyte(7), Size(2 * GRAIN), stream)
+    row(about, "fill two of them, captured", status)
+    row(about, "end the capture", call("cuStreamEndCapture", stream, ctypes.byref(graph)))
+    if graph:
+        executable = Handle()
+        status = call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, Address(0))
+        row(about, "make it executable", status)
+        if executable:
+            row(about, "launch it", call("cuGraphLaunch", executable, stream))
+            row(about, "wait for it", call("cuStreamSynchronize", stream))
+            ok("cuGraphExecDestroy", executable)
+        ok("cuGraphDestroy", graph)
+    for place in places:
+        ok("cuMemUnmap", Address(place), Size(GRAIN))
+    ok("cuMemAddressFree", at, Size(2 * GRAIN))
+    ok("cuMemAddressFree", last, Size(GRAIN))
+    ok("cuMemFree_v2", near)
+    ok("cuStreamDestroy_v2", stream)
+
+
 def virtual_memory():
     about = "virtual memory"
     properties = MemoryProperties(kind=PINNED, handles=FILE, location=Location(DEVICE, 0))
@@ -551,6 +742,9 @@ def main():
     pools_between_processes("pools between processes, of the host", HOST)
     pool_in_use("an imported pool in use, of a device", DEVICE)
     pool_with_a_free_that_waits("an imported pool, a free waits")
+    pools_that_are_lost("imported pools behind a free, of a device", DEVICE)
+    pools_that_are_lost("imported pools behind a free, of the host", HOST)
+    waiting_beside_a_capture()
     if made(ctypes.c_int, "cuDriverGetVersion").value >= 13000:
         batches_of_managed_memory("batches of managed memory")
         default_pools_of_the_host()
@@ -559,6 +753,8 @@ def main():
     pools_of_the_host("a pool of a node of the host", new_pool(0, HOST))
     for kind, name in ((DEVICE, "a device"), (SYSTEM, "the host"), (HOST, "a node"), (CURRENT, "the current node")):
         physical_memory(f"physical memory of {name}", kind)
+        if kind != CURRENT:
+            memory_with_several_mappings(f"several mappings of {name}", kind)
     # After a fault a context is lost.
     for about in ("a pool of the host", "physical memory of the host"):
         subprocess.run([sys.executable, __file__, about], check=True)

@@ -64,6 +64,39 @@ fn neighbouring_mappings_are_one_piece() {
     });
 }
 
+/// Measured: of the host's memory, a fill that goes from one mapping to the next is refused; a copy is not.
+#[test]
+fn memory_of_the_host_is_filled_a_mapping_at_a_time() {
+    alone("memory_of_the_host_is_filled_a_mapping_at_a_time", "memory=1GiB", || {
+        let (d, _) = Driver::ready();
+        let (range, stream) = (reserve(&d, 3 * PAGE), d.stream(1));
+        // CU_MEM_LOCATION_TYPE_HOST, twice, and a device's memory behind it.
+        for (at, kind) in [2_u32, 2, 1].into_iter().enumerate() {
+            let prop = [1u32, 0, kind, 0, 0, 0, 0, 0];
+            let memory = d.get("cuMemCreate", |out| (out, PAGE, prop.as_ptr(), 0u64));
+            assert_eq!(map(&d, range + at * PAGE, PAGE, memory), "SUCCESS");
+            d.ok("cuMemRelease", (memory,));
+        }
+        assert_eq!(access(&d, range, 3 * PAGE, 3), "SUCCESS");
+        let fill = |start: usize, count: usize| d.call("cuMemsetD8Async", (start, 6u8, count, stream));
+        assert_eq!(fill(range, PAGE), "SUCCESS");
+        assert_eq!(fill(range + PAGE, PAGE), "SUCCESS");
+        for (start, count) in [(range, 2 * PAGE), (range + PAGE - 1, 2), (range + PAGE, PAGE + 1), (range, 3 * PAGE)] {
+            assert_eq!(fill(start, count), "INVALID_VALUE");
+        }
+        let (mut graph, mut nodes) = (0usize, 9usize);
+        d.ok("cuStreamBeginCapture_v2", (stream, 0u32));
+        assert_eq!(fill(range, 2 * PAGE), "INVALID_VALUE");
+        assert_eq!(fill(range, PAGE), "SUCCESS");
+        d.ok("cuStreamEndCapture", (stream, &raw mut graph));
+        d.ok("cuGraphGetNodes", (graph, 0usize, &raw mut nodes));
+        assert_eq!(nodes, 1);
+        d.ok("cuStreamSynchronize", (stream,));
+        assert_eq!(bytes(&d, range + PAGE - 2, 4), [6; 4]);
+        assert_eq!(d.reports(), "");
+    });
+}
+
 #[test]
 fn memory_mapped_twice_is_the_same_memory() {
     alone("memory_mapped_twice_is_the_same_memory", "memory=1GiB", || {

@@ -1,6 +1,7 @@
 //! Virtual memory: allocations that grow, and what is left of them when a step fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use cuirass::graph::{CaptureMode, GraphCompleteOptions};
 use cuirass::memory::{Location, MemoryResource, VirtualMemoryResource, VirtualMemoryResourceOptions};
 use cuirass::testing::{Fault, Recording};
 use cuirass::{Buffer, Device, ErrorKind, Stream, StreamOptions};
@@ -196,6 +197,63 @@ fn peers_get_access() {
     stream.close().unwrap();
 }
 
+fn fill_by_a_graph(buffer: &Buffer) {
+    let builder = device().create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Global).unwrap();
+    // SAFETY: [test] nothing else uses the memory.
+    unsafe { buffer.fill_unordered(&[9], builder.stream()).unwrap() };
+    builder.end_building().unwrap();
+    let graph = builder.complete(&GraphCompleteOptions::default()).unwrap();
+    let stream = stream();
+    graph.launch(&stream).unwrap();
+    stream.synchronize().unwrap();
+    graph.close().unwrap();
+}
+
+/// A fill that is refused part of the way says how far it went; all other memory is filled by one call.
+#[test]
+fn a_fill_of_several_mappings() {
+    let _alone = testkit::alone();
+    let stream = stream();
+    let fills = |recording: &Recording| {
+        recording
+            .take()
+            .iter()
+            .filter(|record| record.call == "cuMemsetD8Async")
+            .map(|record| record.arguments[2])
+            .collect()
+    };
+    for (location, expected) in [(None, 1), (Some(Location::Host), 3)] {
+        let options = VirtualMemoryResourceOptions { location, ..VirtualMemoryResourceOptions::default() };
+        let resource = VirtualMemoryResource::new(device(), options).unwrap();
+        let mut buffer = resource.allocate(1, &stream).unwrap();
+        let grain = buffer.len();
+        // Behind it, and behind that.
+        for _ in 0..2 {
+            let wanted = buffer.len() + grain;
+            buffer = resource.grow(buffer, wanted).map_err(|(_, error)| error).unwrap();
+        }
+        let recording = Recording::start();
+        buffer.fill(7, &stream).unwrap();
+        let sizes: Vec<u64> = fills(&recording);
+        assert_eq!(sizes, vec![(3 * grain / expected) as u64; expected]);
+        assert!(read(&buffer, 3 * grain / 4, &stream).iter().all(|word| *word == 0x0707_0707));
+        let fault = Fault::in_call("cuMemsetD8Async").nth(expected as u64).on_this_thread().inject().unwrap();
+        let error = buffer.fill(8, &stream).unwrap_err();
+        assert_eq!((fault.count(), error.call()), (1, "cuMemsetD8Async"));
+        drop(fault);
+        let wanted = format!("the fill of the first {} bytes was submitted", 2 * grain);
+        assert_eq!(error.notes(), if expected == 3 { vec![wanted] } else { vec![] });
+        let word = |at: usize| read(&buffer, 3 * grain / 4, &stream)[at];
+        assert_eq!(
+            (word(0), word(3 * grain / 4 - 1)),
+            (if expected == 3 { 0x0808_0808 } else { 0x0707_0707 }, 0x0707_0707)
+        );
+        buffer.close().unwrap();
+        stream.synchronize().unwrap();
+    }
+}
+
 /// Where the host's memory is, how it is to be exported, and which of it a driver makes.
 #[test]
 fn memory_of_the_host() {
@@ -234,12 +292,23 @@ fn memory_of_the_host() {
             assert_eq!(seen, values, "{location:?}, {handle_type:?}");
             seen.fill(5);
             assert_eq!(read(&buffer, values.len(), &stream), vec![5; values.len()]);
-            // The device writes to it, too. A real driver fills no memory of the host that has several mappings.
-            if round == 0 {
-                buffer.fill(3_u8, &stream).unwrap();
+            // The device writes to it, too. A real driver fills no memory of the host that has several mappings at once.
+            let recording = Recording::start();
+            buffer.fill(3_u8, &stream).unwrap();
+            stream.synchronize().unwrap();
+            assert!(seen.iter().all(|word| *word == 0x0303_0303));
+            assert_eq!(recording.take().iter().filter(|record| record.call == "cuMemsetD8Async").count(), round + 1);
+            for pattern in [&[1, 2][..], &[3, 4, 5, 6]] {
+                // SAFETY: [test] nothing else uses the memory.
+                unsafe { buffer.fill_unordered(pattern, &stream).unwrap() };
                 stream.synchronize().unwrap();
-                assert!(seen.iter().all(|word| *word == 0x0303_0303));
+                assert!(
+                    seen.iter().all(|word| word.to_le_bytes() == *pattern.repeat(4 / pattern.len())),
+                    "{pattern:?}"
+                );
             }
+            fill_by_a_graph(&buffer);
+            assert!(seen.iter().all(|word| *word == 0x0909_0909));
             let bytes = buffer.len();
             buffer = resource.grow(buffer, bytes + 1).map_err(|(_, error)| error).unwrap();
             assert!(buffer.len() > bytes);

@@ -7,7 +7,7 @@ use crate::status::{Answer, INVALID_VALUE};
 use crate::{report, thread};
 
 impl State {
-    /// Refuses a fill of memory that the device cannot write to.
+    /// Refuses a fill of memory that the device cannot write to. Measured: the host's memory is filled a mapping at a time.
     ///
     /// # Errors
     /// `INVALID_VALUE`
@@ -17,6 +17,7 @@ impl State {
             Some(Origin::Virtual) if !self.memory.virtuals.can_write(device, address, extent) => {
                 self.lacks(address, &format!("which device {device} was given no access to that writes"))
             }
+            Some(Origin::Virtual) if self.memory.virtuals.has_several_of_host(address, extent) => Err(INVALID_VALUE),
             _ => Ok(()),
         }
     }

@@ -77,6 +77,11 @@ impl Virtual {
         below.take_while(move |(at, mapping)| *at + mapping.block.len > start).map(|(_, mapping)| mapping)
     }
 
+    /// Whether a range lies in more than one mapping, and one of them is of the host's memory.
+    pub fn has_several_of_host(&self, start: u64, len: u64) -> bool {
+        self.has_several(start, len) && self.meeting(start, len).any(|mapping| mapping.block.device.is_none())
+    }
+
     /// Whether a device may write to all of a range.
     pub fn can_write(&self, device: usize, start: u64, len: u64) -> bool {
         self.meeting(start, len).all(|mapping| mapping.access.get(&device) == Some(&READ_WRITE))

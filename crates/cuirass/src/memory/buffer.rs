@@ -318,7 +318,7 @@ impl Buffer {
     #[inline]
     pub(super) fn has_several_mappings(&self) -> bool {
         match &self.0.parent().source {
-            Source::Virtual(memory) => memory.reservations.iter().map(Reservation::mappings).sum::<usize>() > 1,
+            Source::Virtual(memory) => memory.reservations.iter().flat_map(Reservation::mappings).nth(1).is_some(),
             _ => false,
         }
     }

@@ -460,8 +460,9 @@ enum Grown {
 }
 
 impl Reservation {
-    pub(super) fn mappings(&self) -> usize {
-        self.mapped.len()
+    /// The sizes of what is mapped, in order.
+    pub(super) fn mappings(&self) -> &[usize] {
+        &self.mapped
     }
 
     pub(super) fn address(&self) -> u64 {

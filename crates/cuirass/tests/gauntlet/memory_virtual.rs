@@ -1,7 +1,7 @@
 //! Virtual memory.
 
 use crate::objects::{Plain, device, operation, stream, taken};
-use cuirass::memory::{MemoryResource, VirtualMemoryResource, VirtualMemoryResourceOptions};
+use cuirass::memory::{Location, MemoryResource, VirtualMemoryResource, VirtualMemoryResourceOptions};
 use cuirass::{Buffer, Result, Stream};
 use cuirass_testkit::operation::{Allowed, Caller, Operation};
 
@@ -53,6 +53,13 @@ pub fn operations() -> Vec<Operation> {
         let neighbour = VirtualMemoryResource::new(device(), options)?.allocate(1, &stream)?;
         Ok((first, neighbour, stream, resource))
     };
+    let of_host = || {
+        let options = VirtualMemoryResourceOptions { location: Some(Location::Host), ..Default::default() };
+        let (resource, stream) = (VirtualMemoryResource::new(device(), options).map(Plain)?, stream()?);
+        let mut buffer = Some(resource.0.allocate(1, &stream)?);
+        grow(&resource.0, &mut buffer)?;
+        Ok((buffer, stream, resource))
+    };
     vec![
         operation!("VirtualMemoryResource::new", || Ok(()), |()| resource()).makes_no_call(),
         operation!("VirtualMemoryResource::options", resource, |resource| Ok(resource.0.options().clone()))
@@ -93,6 +100,11 @@ pub fn operations() -> Vec<Operation> {
         })
         .makes_no_call(),
         operation!("VirtualMemoryResource::device", resource, |resource| Ok(resource.0.device())).makes_no_call(),
+        operation!("Buffer::fill", of_host, |(buffer, stream, _)| {
+            buffer.as_ref().map(|buffer| buffer.fill(1, stream)).transpose()
+        })
+        .case("memory of the host, in several mappings")
+        .called_with(&ALL),
         operation!("Buffer::close", buffer, |(buffer, _, _)| taken(buffer).close()).case("virtual").called_with(&ALL),
         operation!("Buffer::close", unordered, |buffer| taken(buffer).close())
             .case("virtual, of no stream")

@@ -15,9 +15,10 @@ pub use pitched::{CopyExtent, Pitched};
 use crate::context::scope;
 use crate::event::{Event, EventOptions};
 use crate::graph::recording;
-use crate::memory::buffer::Buffer;
+use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::pinned::PinnedMemory;
 use crate::memory::pool::PooledMemory;
+use crate::memory::r#virtual::Reservation;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use bytemuck::Pod;
@@ -337,10 +338,12 @@ impl Buffer {
         Ok(copied.map_err(|failure| explained(failure, [self, source], stream))?)
     }
 
-    /// Fills the buffer with a byte, in the order of the stream that orders its release.
+    /// Fills the buffer with a byte, in the order of the stream that orders its release. Virtual memory of the host that
+    /// has grown is filled a part at a time.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) for another stream; what the driver answers.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for another stream; what the driver answers. Where it refuses a later
+    /// part, those before it are filled, as a note says.
     pub fn fill(&self, value: u8, stream: &Stream) -> Result<()> {
         self.check_ordered(stream)?;
         // SAFETY: [stream-ordered-copy] the release comes after the fill on this stream.
@@ -365,20 +368,55 @@ impl Buffer {
             let message = format!("the buffer's {} bytes are no multiple of the pattern's {width}", self.len());
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
-        let count = self.len() / width;
-        let raw = stream.as_raw();
-        // SAFETY: [stream-ordered-copy] the caller's promise; `count` elements of the pattern's width fill the buffer.
+        // SAFETY: [stream-ordered-copy] the caller's promise; what is filled is the buffer.
         let filled = unsafe {
-            match *pattern {
-                [a] => call::memset_d8_async(self.as_raw(), a, count, raw),
-                [a, b] => call::memset_d16_async(self.as_raw(), u16::from_le_bytes([a, b]), count, raw),
-                [a, b, c, d] => call::memset_d32_async(self.as_raw(), u32::from_le_bytes([a, b, c, d]), count, raw),
-                _ => Ok(()),
+            match self.reservations() {
+                Some((parts, resource)) if resource.is_host_accessible() => {
+                    fill_mappings(self.as_raw(), parts, pattern, stream)
+                }
+                _ => fill(self.as_raw(), self.len(), pattern, stream),
             }
         };
         if recording::any() {
             self.attach(stream);
         }
         Ok(filled.map_err(|failure| explained(failure, [self], stream))?)
+    }
+}
+
+/// Fills reserved addresses, one behind the other, a mapping at a time. Measured: of memory of the host a driver refuses a
+/// fill that goes from one to the next. The granularity of mappings is a multiple of every pattern's length.
+///
+/// # Safety
+/// As of [`fill`].
+#[cold]
+unsafe fn fill_mappings(start: u64, parts: &[Reservation], pattern: &[u8], stream: &Stream) -> Outcome<()> {
+    let mut at = start;
+    for bytes in parts.iter().flat_map(Reservation::mappings) {
+        // SAFETY: [stream-ordered-copy] the caller's promise.
+        unsafe { fill(at, *bytes, pattern, stream) }.map_err(|failure| match at - start {
+            0 => failure,
+            done => failure.note(format!("the fill of the first {done} bytes was submitted")),
+        })?;
+        at += *bytes as u64;
+    }
+    Ok(())
+}
+
+/// Fills so many bytes, a multiple of the pattern's length.
+///
+/// # Safety
+/// They are there until the stream has passed the fill, and nothing unordered with it touches them.
+#[inline]
+unsafe fn fill(to: u64, bytes: usize, pattern: &[u8], stream: &Stream) -> Outcome<()> {
+    let raw = stream.as_raw();
+    // SAFETY: [stream-ordered-copy] the caller's promise; so many elements of the pattern's width are these bytes.
+    unsafe {
+        match *pattern {
+            [a] => call::memset_d8_async(to, a, bytes, raw),
+            [a, b] => call::memset_d16_async(to, u16::from_le_bytes([a, b]), bytes / 2, raw),
+            [a, b, c, d] => call::memset_d32_async(to, u32::from_le_bytes([a, b, c, d]), bytes / 4, raw),
+            _ => Ok(()),
+        }
     }
 }
