@@ -4,6 +4,7 @@ import contextlib
 import gc
 import sys
 import threading
+import time
 import weakref
 
 import numpy
@@ -603,16 +604,16 @@ def test_the_simulated_driver_tells_of_a_call_beside_the_begin_of_a_capture(devi
     builder.callback(hold)
     graph = builder.end_building().complete()
     graph.launch(stream)
+    assert entered.wait(10)
+    marked, made = cuirass.sim.reports_mark(), cuirass.sim.calls().get("cuStreamSynchronize", 0)
     waiting = threading.Thread(target=stream.sync)
     waiting.start()
-    assert entered.wait(10)
-    marked = cuirass.sim.reports_mark()
-    told = []
-    for _ in range(1_000):
-        stream.create_graph_builder().begin_building().close()
-        # The other thread may not be in its call yet.
-        if told := [report for report in cuirass.sim.reports(marked) if report["kind"] == "bug"]:
-            break
+    while cuirass.sim.calls().get("cuStreamSynchronize", 0) == made:
+        time.sleep(0.001)
+    # It is in its call, and the stream must not be captured before it waits there.
+    time.sleep(0.2)
+    stream.create_graph_builder().begin_building().close()
+    told = [report for report in cuirass.sim.reports(marked) if report["kind"] == "bug"]
     go_on.set()
     waiting.join()
     builder.close()
