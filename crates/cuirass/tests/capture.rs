@@ -1,17 +1,23 @@
 //! Nothing that cuirass does on its own disturbs a capture, whoever started it; here raw driver calls did.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use cuirass::graph::{CaptureMode, GraphCompleteOptions};
 use cuirass::memory::{
     DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,
-    SynchronousMemoryResource,
+    SynchronousMemoryResource, VirtualMemoryResource, VirtualMemoryResourceOptions,
 };
 use cuirass::raw::CUstreamCaptureMode;
 use cuirass::{
-    CaptureStatus, Device, ErrorKind, EventOptions, Program, ProgramOptions, Stream, StreamOptions, drain,
+    Buffer, CaptureStatus, Device, ErrorKind, EventOptions, Program, ProgramOptions, Stream, StreamOptions, drain,
     pending_releases,
 };
 use cuirass_call::graph::{builder, definition};
+use cuirass_call::table::{CallInfo, Interceptor, Word, add_interceptor, remove_interceptor};
 use cuirass_testkit as testkit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 const MODES: [CUstreamCaptureMode; 3] = [
     CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -124,6 +130,123 @@ fn memory_of_the_legacy_stream_waits_while_a_capture_involves_it() {
         definition::destroy(builder::stream_end_capture(blocking.as_raw()).unwrap()).unwrap();
         assert_eq!(drain(), 0);
     }
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+/// Has another thread begin a capture of a stream in front of one of this thread's calls.
+struct Meddler {
+    before: usize,
+    mine: ThreadId,
+    seen: AtomicUsize,
+    begin: Mutex<(mpsc::Sender<()>, mpsc::Receiver<()>)>,
+}
+
+impl Interceptor for Meddler {
+    fn call(&self, _call: &'static CallInfo, _arguments: &[Word], real: &mut dyn FnMut() -> u32) -> u32 {
+        if thread::current().id() == self.mine && self.seen.fetch_add(1, Ordering::Relaxed) == self.before {
+            let (begin, begun) = &*self.begin.lock().unwrap();
+            begin.send(()).unwrap();
+            begun.recv().unwrap();
+        }
+        real()
+    }
+}
+
+struct Installed(Arc<dyn Interceptor>);
+
+impl Installed {
+    fn new(interceptor: Arc<dyn Interceptor>) -> Installed {
+        add_interceptor(interceptor.clone());
+        Installed(interceptor)
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        remove_interceptor(&self.0);
+    }
+}
+
+/// Releases something, with a capture of the stream beginning in front of each call in turn.
+fn with_a_capture_in_between<T>(what: &str, make: impl Fn(&Stream) -> T, release: impl Fn(T)) {
+    for before in 0.. {
+        let stream = stream();
+        let thing = make(&stream);
+        let meddled = thread::scope(|scope| {
+            let (begin, to_begin) = mpsc::channel::<()>();
+            let (say_begun, begun) = mpsc::channel::<()>();
+            let (end, to_end) = mpsc::channel::<()>();
+            let captured = &stream;
+            let captures = scope.spawn(move || {
+                if to_begin.recv().is_err() {
+                    return;
+                }
+                builder::stream_begin_capture(captured.as_raw(), MODES[0]).unwrap();
+                say_begun.send(()).unwrap();
+                let _ended = to_end.recv();
+                assert_eq!(captured.capture_status().unwrap(), CaptureStatus::Active, "{what}, call {before}");
+                let graph = builder::stream_end_capture(captured.as_raw()).unwrap();
+                assert!(!graph.is_null());
+                definition::destroy(graph).unwrap();
+            });
+            let (mine, seen) = (thread::current().id(), AtomicUsize::new(0));
+            let meddler = Arc::new(Meddler { before, mine, seen, begin: Mutex::new((begin, begun)) });
+            let installed = Installed::new(meddler.clone());
+            release(thing);
+            drain();
+            let meddled = meddler.seen.load(Ordering::Relaxed) > before;
+            drop((installed, meddler));
+            if meddled {
+                drain();
+                end.send(()).unwrap();
+            }
+            captures.join().unwrap();
+            meddled
+        });
+        stream.synchronize().unwrap();
+        // What is freed only now is waited for in turn.
+        let soon = Instant::now() + Duration::from_secs(10);
+        while drain() > 0 {
+            assert!(Instant::now() < soon, "{what}, call {before}");
+        }
+        if !meddled {
+            return;
+        }
+    }
+}
+
+/// Between the question whether a stream is being captured and what is done then, another thread may begin a capture.
+#[test]
+fn a_capture_that_begins_in_the_middle_of_a_release_goes_well() {
+    let alone = testkit::alone();
+    let close = |buffer: Buffer| buffer.close().unwrap();
+    let pool = device().memory_resource().unwrap();
+    with_a_capture_in_between("pooled", |stream| pool.allocate(256, stream).unwrap(), close);
+    let resource = VirtualMemoryResource::new(device(), VirtualMemoryResourceOptions::default()).unwrap();
+    with_a_capture_in_between("virtual", |stream| resource.allocate(1, stream).unwrap(), close);
+    let options = DeviceMemoryResourceOptions { ipc_enabled: true, ..DeviceMemoryResourceOptions::default() };
+    let (shared, own) = (DeviceMemoryResource::create(device(), &options).unwrap(), stream());
+    let exported = shared.allocate(64, &own).unwrap();
+    own.synchronize().unwrap();
+    let (handle, descriptor) = (shared.allocation_handle().unwrap(), exported.ipc_descriptor().unwrap());
+    let import = |stream: &Stream| {
+        let mapped = DeviceMemoryResource::from_allocation_handle(device(), &handle).unwrap();
+        Buffer::from_ipc_descriptor(&mapped, &descriptor, stream).unwrap()
+    };
+    with_a_capture_in_between("imported", import, close);
+    let launch = |stream: &Stream| {
+        let graph = device().create_graph_builder().unwrap();
+        graph.begin_building(CaptureMode::Relaxed).unwrap();
+        let buffer = pool.allocate(64, &own).unwrap();
+        // SAFETY: [test] nothing else uses the buffer.
+        unsafe { buffer.fill_unordered(&[1], graph.stream()).unwrap() };
+        graph.end_building().unwrap();
+        let graph = graph.complete(&GraphCompleteOptions::default()).unwrap();
+        graph.launch(stream).unwrap();
+        graph
+    };
+    with_a_capture_in_between("a graph", launch, |graph| graph.close().unwrap());
+    drop(exported);
     assert_eq!(alone.reports(), Vec::<String>::new());
 }
 

@@ -3,6 +3,7 @@
 use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
+use crate::event::Passing;
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::location::Location;
 use crate::memory::pointer;
@@ -10,7 +11,6 @@ use crate::stream::Stream;
 use crate::{Error, Outcome, Result};
 use cuirass_call::later::Attempt;
 use cuirass_call::memory::r#virtual as call;
-use cuirass_call::stream as stream_call;
 use cuirass_call::sys::cuda::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle,
@@ -307,7 +307,7 @@ fn free_all(mut reservations: Reservations) -> Outcome<()> {
 pub(super) fn release(reservations: Reservations, context: Context, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let address = reservations.first().map_or(0, Reservation::address);
-    let mut waiting = Some((reservations, context, stream));
+    let mut waiting = Some(Waiting { reservations, context, passing: stream.map(Passing::Unmarked) });
     match try_release(&mut waiting)? {
         Attempt::Done => Ok(()),
         Attempt::Wait => {
@@ -317,39 +317,33 @@ pub(super) fn release(reservations: Reservations, context: Context, stream: Opti
     }
 }
 
-type Waiting = Option<(Reservations, Context, Option<Stream>)>;
-
-fn try_release(waiting: &mut Waiting) -> Outcome<Attempt> {
-    let Some((reservations, context, stream)) = waiting.take() else { return Ok(Attempt::Done) };
-    let address = reservations.first().map_or(0, |first| first.address);
-    let ordered = stream.as_ref().map_or(std::ptr::null_mut(), Stream::as_raw);
-    let what = format_args!("memory {address:#x} (stream {ordered:p})");
-    let (mut rest, mut passed) = (Some(reservations), true);
-    let entered = stream.as_ref().and_then(Stream::bound_context).unwrap_or(&context).raw();
-    let result = scope::release(entered, what, || {
-        capture::release(what, || {
-            passed = stream.as_ref().map_or(Ok(true), has_passed).map_err(|failure| failure.leaking(what))?;
-            match rest.take_if(|_reservations| passed) {
-                Some(reservations) => free_all(reservations),
-                None => Ok(()),
-            }
-        })
-    });
-    match (result, rest.take_if(|_reservations| !passed)) {
-        (Ok(()), Some(reservations)) => {
-            *waiting = Some((reservations, context, stream));
-            Ok(Attempt::Wait)
-        }
-        (Ok(()), None) => Ok(Attempt::Done),
-        // The memory was to be given back, its stream had passed it.
-        (Err(failure), _) if rest.is_none() => Err(scope::keep_if_leaked(context, failure)),
-        (Err(failure), _) => Err(scope::keep_if_leaked((context, stream), failure)),
-    }
+/// Memory that is to be given back, and the stream that has to pass what uses it.
+struct Waiting {
+    reservations: Reservations,
+    context: Context,
+    passing: Option<Passing>,
 }
 
-/// Whether all work on a stream is done; false too while it is being captured, or a capture involves it.
-fn has_passed(stream: &Stream) -> Outcome<bool> {
-    Ok(!stream.is_in_a_capture()? && stream_call::query(stream.as_raw())?)
+fn try_release(waiting: &mut Option<Waiting>) -> Outcome<Attempt> {
+    let Some(Waiting { reservations, context, mut passing }) = waiting.take() else { return Ok(Attempt::Done) };
+    let address = reservations.first().map_or(0, Reservation::address);
+    let what = format_args!("memory {address:#x}");
+    let result = match passing.as_mut().map_or(Ok(Attempt::Done), Passing::step) {
+        Ok(Attempt::Done) => scope::release(context.raw(), what, || capture::release(what, || free_all(reservations))),
+        Ok(Attempt::Wait) => {
+            *waiting = Some(Waiting { reservations, context, passing });
+            return Ok(Attempt::Wait);
+        }
+        Err(failure) => Err(failure.leaking(what)),
+    };
+    let result = match (scope::ended(context, result), passing.map_or(Ok(()), Passing::close)) {
+        (Ok(()), closed) => closed.map_err(|failure| failure.note("the memory itself was given back")),
+        (Err(failure), Ok(())) => Err(failure),
+        (Err(failure), Err(closing)) => {
+            Err(closing.attach_to(failure, "the event that was made for it was not undone"))
+        }
+    };
+    result.map(|()| Attempt::Done)
 }
 
 impl VirtualMemoryResource {

@@ -8,12 +8,15 @@ use cuirass_testkit::operation::{Allowed, Caller, Operation};
 const ALL: [Caller; 3] = [Caller::Nothing, Caller::Other, Caller::Primary];
 
 /// What gives the old addresses back.
-const OLD_ADDRESSES: [&str; 7] = [
+const OLD_ADDRESSES: [&str; 10] = [
     "cuCtxSetCurrent",
     "cuCtxGetCurrent",
     "cuThreadExchangeStreamCaptureMode",
     "cuStreamIsCapturing",
-    "cuStreamQuery",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventDestroy_v2",
     "cuMemUnmap",
     "cuMemAddressFree",
 ];

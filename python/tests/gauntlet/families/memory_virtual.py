@@ -31,8 +31,8 @@ MADE = dict(stream=stream, resource=resource, buffer=buffer)
 
 # What gives the old addresses back, where it had to move.
 OLD_ADDRESSES = [
-    "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode", "cuStreamIsCapturing", "cuStreamQuery",
-    "cuMemUnmap", "cuMemAddressFree",
+    "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode", "cuStreamIsCapturing", "cuEventCreate",
+    "cuEventRecord", "cuEventQuery", "cuEventDestroy_v2", "cuMemUnmap", "cuMemAddressFree",
 ]  # fmt: skip
 
 OPERATIONS = [
