@@ -55,6 +55,8 @@ class World:
             at_rest()
         cuirass.drain()
         self.device.sync()
+        # What waited for work that a busy device has only done now.
+        cuirass.drain()
 
     def _show(self, message, category, filename, lineno, file=None, line=None):
         current = cuirass._cuirass._gauntlet_current()

@@ -305,6 +305,7 @@ impl GraphBuilder {
                 Closed::Taken(fork) => forks.push(fork),
                 // It ends with its last user, who gives the fork up; the end of the capture says so.
                 Closed::InUse | Closed::Before => {
+                    drop_detached(forks);
                     return Err(PyRuntimeError::new_err("another thread is using a graph builder that is joined"));
                 }
             }

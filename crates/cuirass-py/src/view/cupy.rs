@@ -44,14 +44,14 @@ pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Option<Parts>> {
     if !range.is_some_and(fits) {
         return Ok(None);
     }
-    let has_strides = !shape.is_empty();
     Ok(Some(Parts {
         pointer,
         device: Device { kind: CUDA, id },
         ask_driver: true,
         shape,
         strides,
-        has_strides,
+        // CuPy's own tensors have them, those without dimensions too.
+        has_strides: true,
         itemsize,
         dtype: Dtype::Code(code),
         readonly: false,

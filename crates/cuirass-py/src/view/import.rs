@@ -135,7 +135,7 @@ pub unsafe fn describe(tensor: &Tensor, flags: u64) -> PyResult<Parts> {
     let volume = dlpack::volume(&shape, itemsize)
         .ok_or_else(|| refused("the DLPack tensor's shape is negative, or does not fit in the address space"))?;
     // Before version 1.2 none means that the array is in C order.
-    let has_strides = strides.is_some() && tensor.ndim > 0;
+    let has_strides = strides.is_some() && !tensor.strides.is_null();
     let strides = strides.unwrap_or_else(|| dlpack::compact_strides(&shape));
     if volume > 0 && tensor.data.is_null() {
         return Err(refused("the DLPack tensor has elements and no memory: its data is null"));

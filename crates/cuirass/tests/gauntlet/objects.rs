@@ -49,6 +49,10 @@ pub fn other_context() -> Result<Context> {
 /// context retained, the default pool known, what other processes would export there, all work done.
 pub fn rest() -> Result<()> {
     cuirass::drain();
+    // What waited for work that a busy device has only done now; where that cannot be waited for, the end says so.
+    if device().synchronize().is_ok() {
+        cuirass::drain();
+    }
     device().memory_resource()?;
     crate::memory_ipc::rest()?;
     device().synchronize()
