@@ -3,7 +3,7 @@
 
 mod graph_support;
 
-use cuirass::graph::{CaptureMode, GraphBuilder, GraphCompleteOptions, GraphCondition};
+use cuirass::graph::{CaptureMode, GraphBuilder, GraphCompleteOptions, GraphCondition, GraphDebugPrintOptions};
 use cuirass::memory::{GraphMemoryResource, MemoryResource};
 use cuirass::{Buffer, CaptureStatus, ErrorKind, Kernel, LaunchConfig, Program, ProgramOptions, Stream, launch};
 use cuirass_testkit as testkit;
@@ -368,5 +368,103 @@ fn invalidated_bodies_and_parents_end_without_a_crash() {
         for order in ORDERS {
             in_fresh_process(TEST, &format!("{which} {order}"));
         }
+    }
+}
+
+/// How the capture of a body fails that began after the one that it is part of had ended, and how it is then ended. Each
+/// has a process of its own: the graph is leaked.
+const LATE: [&str; 8] = [
+    "spoilt end",
+    "spoilt close",
+    "spoilt drop",
+    "unjoined end",
+    "unjoined close",
+    "unjoined drop",
+    "elsewhere close",
+    "inner end",
+];
+
+fn late_body(case: &str) {
+    let alone = testkit::alone();
+    let (why, how) = case.split_once(' ').unwrap();
+    let mark = testkit::simulator::mark();
+    let mode = if why == "elsewhere" { CaptureMode::ThreadLocal } else { CaptureMode::Relaxed };
+    let parent = device().create_graph_builder().unwrap();
+    parent.begin_building(mode).unwrap();
+    let inner = |of: &GraphBuilder| of.if_then(&of.create_condition(Some(1)).unwrap()).unwrap();
+    let (body, good, sibling) = (inner(&parent), inner(&parent), inner(&parent));
+    parent.end_building().unwrap();
+    // What was made executable before is another graph of the driver's.
+    let early = complete(&parent);
+    let numbers = numbers(16, &stream());
+    good.begin_building(mode).unwrap();
+    launch_add(good.stream(), add(), &numbers, 1).unwrap();
+    good.end_building().unwrap();
+    let middle = (why == "inner").then(|| {
+        body.begin_building(mode).unwrap();
+        let within = inner(&body);
+        body.end_building().unwrap();
+        within
+    });
+    let body = middle.unwrap_or(body);
+    body.begin_building(mode).unwrap();
+    let _forks = (why == "unjoined").then(|| {
+        let forks = body.split(2).unwrap();
+        launch_add(forks[0].stream(), add(), &numbers, 1).unwrap();
+        forks
+    });
+    if why == "spoilt" || why == "inner" {
+        assert_eq!(body.stream().synchronize().unwrap_err().code(), Some(900));
+    }
+    let told = match how {
+        "end" => format!("{:?}", body.end_building().unwrap_err()),
+        "drop" => {
+            drop(body);
+            alone.reports().join("; ")
+        }
+        _ if why == "elsewhere" => {
+            let closed = std::thread::scope(|scope| scope.spawn(|| body.close()).join()).unwrap();
+            format!("{:?}", closed.unwrap_err())
+        }
+        _ => format!("{:?}", body.close().unwrap_err()),
+    };
+    assert!(told.contains("cuStreamEndCapture") && told.contains("leaked"), "{case}: {told}");
+    // The graph is there for nobody any more, and nobody destroys it.
+    let definition = parent.definition().unwrap();
+    assert!(!definition.is_valid() && !good.definition().unwrap().is_valid(), "{case}");
+    let other = device().create_graph_builder().unwrap();
+    other.begin_building(mode).unwrap();
+    let refused = [
+        sibling.begin_building(mode).unwrap_err(),
+        definition.nodes().unwrap_err(),
+        definition.edges().unwrap_err(),
+        definition.to_dot().unwrap_err(),
+        definition.debug_dot_print("/dev/null".as_ref(), GraphDebugPrintOptions::default()).unwrap_err(),
+        parent.complete(&GraphCompleteOptions::default()).unwrap_err(),
+        other.embed(&parent).unwrap_err(),
+        early.update(&definition).unwrap_err(),
+    ];
+    for error in refused {
+        assert!(error.kind() == ErrorKind::State && error.to_string().contains("conditional body"), "{case}: {error}");
+    }
+    other.close().unwrap();
+    early.launch(&stream()).unwrap();
+    stream().synchronize().unwrap();
+    early.close().unwrap();
+    parent.close().unwrap();
+    drop((definition, good, sibling));
+    let bugs = testkit::simulator::reports_since(mark);
+    assert!(bugs.is_empty() && alone.reports().is_empty(), "{case}: {bugs:?}");
+}
+
+#[test]
+fn a_body_that_fails_after_the_end_of_its_graph_costs_the_graph() {
+    const TEST: &str = "a_body_that_fails_after_the_end_of_its_graph_costs_the_graph";
+    if let Some(case) = case() {
+        return late_body(&case);
+    }
+    let _alone = testkit::alone();
+    if supported(12030) {
+        LATE.iter().for_each(|late| in_fresh_process(TEST, late));
     }
 }

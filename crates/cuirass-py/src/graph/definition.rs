@@ -56,7 +56,7 @@ impl GraphDefinition {
     }
 
     /// Whether the graph is there: the body of a conditional node is not once the capture that it was part of has
-    /// failed.
+    /// failed, and no graph is once the capture of a conditional body of it has.
     #[getter]
     fn is_valid(&self) -> PyResult<bool> {
         Ok(self.get()?.is_valid())

@@ -221,10 +221,8 @@ impl GraphBuilder {
                 Err(undoing) => undoing.attach_to(failure, "the captured graph was not destroyed"),
             },
             Err(undoing) => {
-                if let Some(body) = self.body() {
-                    body.of.break_graph();
-                }
-                undoing.attach_to(failure, "the capture was not ended")
+                let parent = self.body().map(|body| &*body.of);
+                capture::with_lost_graph(parent, undoing).attach_to(failure, "the capture was not ended")
             }
         }
     }
@@ -280,6 +278,10 @@ impl GraphBuilder {
     fn forbids_end(recording: &Recording) -> Outcome<()> {
         if recording.has_ended() {
             return Ok(());
+        }
+        if crate::driver::is_forked() {
+            // It is the parent's: the refusal says so, and nothing of it is touched.
+            call::stream_is_capturing(recording.origin.as_raw())?;
         }
         if recording.mode != CaptureMode::Relaxed && recording.thread != thread::current().id() {
             return Err(state(format!(

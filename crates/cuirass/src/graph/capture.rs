@@ -64,7 +64,8 @@ pub(crate) enum Discarded {
 
 /// Ends a capture whose graph nobody wants. A good capture ends without an error, on any thread.
 pub(crate) fn discard(recording: &Arc<Recording>) -> Outcome<Discarded> {
-    if !recording.claim() {
+    // In a forked child there is nothing to end: the capture is the parent's.
+    if crate::driver::is_forked() || !recording.claim() {
         return Ok(Discarded::Before);
     }
     let (was, result) = finish(recording);
@@ -77,8 +78,14 @@ pub(crate) fn discard(recording: &Arc<Recording>) -> Outcome<Discarded> {
             }
             Ok(Discarded::Now)
         }
-        // What the driver answers to the end of a good capture that nobody wants is of no interest: it has ended.
-        Err(failure) if was != INVALIDATED && is_expected(&failure) && !recording.is_broken() => {
+        // What the driver answers to the end of a good capture that nobody wants is of no interest: it has ended. But
+        // for what it costs.
+        Err(failure)
+            if was != INVALIDATED
+                && is_expected(&failure)
+                && !recording.is_broken()
+                && !failure.facts().is_some_and(|facts| facts.notes.iter().any(|note| note == LOST)) =>
+        {
             failure.answered();
             Ok(Discarded::Now)
         }
@@ -126,12 +133,10 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
         };
     let crossing = (boundary::crossing(&recording.origin), recording.cross_joined());
     let ended = if ours { raw_end(stream, recording.is_body()) } else { Err(not_ours(stream)) };
-    if let (Err(_), Some(parent)) = (&ended, &recording.parent) {
-        parent.break_graph();
-    }
+    let ended = ended.map_err(|failure| with_lost_graph(recording.parent.as_deref(), failure));
     let result = match (ended, first) {
         (Ok(_leaked), first) if broken && !recording.is_body() => {
-            ABANDONED_FOR_GOOD.lock().push((Vec::new(), recording.context.clone()));
+            keep_for_good(recording.context.clone());
             Err(first.unwrap_or_else(|| state(BROKEN)).note(LEAKED))
         }
         (Ok(graph), None) => Ok(graph),
@@ -192,10 +197,13 @@ const ABANDONED: &str = "both the capture and that of a conditional body of it w
                          when both are ended: only the body's was; the streams of both and a share of their context are \
                          leaked, and cuCtxSynchronize stays refused in that context";
 
-const BROKEN: &str = "the capture of a conditional body of this graph has failed, so that there is no graph";
+pub(crate) const BROKEN: &str = "the capture of a conditional body of this graph has failed, so that there is no graph";
 
 const LEAKED: &str = "the driver crashes when a graph with a conditional body whose capture has failed is destroyed: the \
                       capture has been ended, and the graph and a share of its context are leaked";
+
+const LOST: &str = "the graph that the conditional body is part of had ended: the driver crashes when it is used or destroyed \
+                    now, so that it and a share of its context are leaked";
 
 const LEFT_ALONE: &str = "the driver crashes when a capture with a conditional body whose own capture has failed ends \
                           without a graph: it is not ended; its streams and a share of their context are leaked, and \
@@ -203,6 +211,11 @@ const LEFT_ALONE: &str = "the driver crashes when a capture with a conditional b
 
 /// Streams and contexts that must never be touched again.
 static ABANDONED_FOR_GOOD: Global<Vec<(Vec<Stream>, Context)>> = Global::new(Vec::new(), Vec::new());
+
+/// Keeps a share of a context that a graph is left in which the driver must never be asked to destroy.
+pub(crate) fn keep_for_good(context: Context) {
+    ABANDONED_FOR_GOOD.lock().push((Vec::new(), context));
+}
 
 /// Leaves a capture alone for good, with those that it is part of and those that are part of it.
 fn abandon(recording: &Arc<Recording>, also: Option<Stream>) {
@@ -224,6 +237,14 @@ fn is_invalidated(recording: Option<&Recording>) -> Outcome<bool> {
             Ok(call::stream_is_capturing(recording.origin.as_raw())? == INVALIDATED)
         }
         _ => Ok(false),
+    }
+}
+
+/// The failure of a body's capture: what it is part of is no good any more.
+pub(crate) fn with_lost_graph(parent: Option<&Recording>, failure: Failure) -> Failure {
+    match parent {
+        Some(parent) if parent.break_graph() => failure.note(LOST),
+        _ => failure,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::graph::builder::{Body, GraphBuilder, state};
+use crate::graph::capture::BROKEN;
 use crate::graph::exec::Graph;
 use crate::graph::options::{GraphCompleteOptions, GraphDebugPrintOptions};
 use crate::graph::recording::{Attachment, Attachments};
@@ -13,6 +14,7 @@ use cuirass_fault::{Failure, Misuse};
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A graph: nodes, and which of them wait for which. Clones are the same graph.
 #[derive(Clone)]
@@ -36,13 +38,22 @@ struct GraphKind;
 impl Kind for GraphKind {
     const NAME: &'static str = "a graph";
     type Raw = CUgraph;
-    type Parent = ();
+    type Parent = Lost;
 
-    fn release(graph: CUgraph, (): ()) -> Outcome<()> {
+    fn release(graph: CUgraph, lost: Lost) -> Outcome<()> {
+        if lost.0.into_inner() {
+            // It is leaked; the failure that cost the graph has said so.
+            return Ok(());
+        }
         // Measured: it invalidates no capture.
         call::destroy(graph)
     }
 }
+
+/// Whether the capture of a conditional body has failed after that of the graph had ended: the graph must be neither
+/// used nor destroyed any more.
+#[derive(Default)]
+struct Lost(AtomicBool);
 
 /// A node's kind: the driver's numbers, by the driver's names.
 pub type NodeKind = CUgraphNodeType;
@@ -69,7 +80,11 @@ impl GraphNode {
 
 impl GraphDefinition {
     pub(crate) fn captured(graph: CUgraph, context: Context, attachments: Arc<Attachments>) -> GraphDefinition {
-        GraphDefinition(Arc::new(Inner { graph: Source::Captured(Owned::new(graph, ())), context, attachments }))
+        GraphDefinition(Arc::new(Inner {
+            graph: Source::Captured(Owned::new(graph, Lost::default())),
+            context,
+            attachments,
+        }))
     }
 
     pub(crate) fn body(body: Body) -> GraphDefinition {
@@ -85,11 +100,21 @@ impl GraphDefinition {
         }
     }
 
-    /// Whether it is there: the body of a conditional node is not once the capture that it was part of has failed.
+    /// Whether it is there: the body of a conditional node is not once the capture that it was part of has failed, and
+    /// no graph is once the capture of a conditional body of it has.
     pub fn is_valid(&self) -> bool {
         match &self.0.graph {
-            Source::Captured(_) => true,
+            Source::Captured(owned) => !owned.parent().0.load(Ordering::Acquire),
             Source::Body(body) => body.of.has_graph(),
+        }
+    }
+
+    /// The capture of a conditional body of it has failed: from now on it is not used, and it is never destroyed. True
+    /// for the first.
+    pub(crate) fn lose(&self) -> bool {
+        match &self.0.graph {
+            Source::Captured(owned) => !owned.parent().0.swap(true, Ordering::AcqRel),
+            Source::Body(_) => false,
         }
     }
 
@@ -97,7 +122,10 @@ impl GraphDefinition {
         if self.is_valid() {
             return Ok(self.as_raw());
         }
-        Err(state("the capture that this conditional body was part of ended without a graph"))
+        Err(state(match &self.0.graph {
+            Source::Captured(_) => BROKEN,
+            Source::Body(_) => "the capture that this conditional body was part of ended without a graph",
+        }))
     }
 
     /// Whether it is the body of a conditional node.

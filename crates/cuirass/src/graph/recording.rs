@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::boundary::{self, Crossing};
+use crate::graph::capture;
 use crate::graph::definition::GraphDefinition;
 use crate::graph::known::{self, FEW, address};
 use crate::graph::options::CaptureMode;
@@ -128,7 +129,7 @@ impl Attachments {
 /// How a capture ended.
 enum Ending {
     /// With a graph, which the bodies of its conditional nodes keep.
-    Graph(#[allow(dead_code)] GraphDefinition),
+    Graph(GraphDefinition),
     /// Without one.
     Nothing,
 }
@@ -396,15 +397,24 @@ impl Recording {
     #[cold]
     pub(crate) fn live_bodies(&self) -> Vec<Arc<Recording>> {
         let bodies: Vec<Arc<Recording>> = self.state.lock().bodies.iter().filter_map(Weak::upgrade).collect();
-        bodies.into_iter().filter(|body| !body.has_ended()).collect()
+        // One that another thread is ending has not ended yet: it may fail still.
+        bodies.into_iter().filter(|body| body.state.lock().ending.is_none()).collect()
     }
 
     /// The capture of a body of its graph has failed: neither this graph nor one that it is part of may be used or
-    /// destroyed any more.
-    pub(crate) fn break_graph(&self) {
+    /// destroyed any more. True where that costs a graph whose own capture had ended well: it is leaked from now on.
+    pub(crate) fn break_graph(&self) -> bool {
         self.broken.store(true, Ordering::Release);
-        if let Some(parent) = &self.parent {
-            parent.break_graph();
+        let lost = match &self.state.lock().ending {
+            Some(Ending::Graph(graph)) => graph.lose(),
+            _ => false,
+        };
+        if lost {
+            capture::keep_for_good(self.context.clone());
+        }
+        match &self.parent {
+            Some(parent) => parent.break_graph() || lost,
+            None => lost,
         }
     }
 
