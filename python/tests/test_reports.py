@@ -1,11 +1,12 @@
 import gc
 import sys
+import threading
 import warnings
 
 import pytest
 
 import cuirass
-from cuirass import Buffer, CUDAWarning
+from cuirass import Buffer, CUDAWarning, testing
 
 from .conftest import child, needs_sim
 
@@ -151,8 +152,6 @@ thread.join()
 
 
 def test_reports_from_threads(device, stream, reports):
-    import threading
-
     thread = threading.Thread(target=failing_release, args=(device, stream))
     thread.start()
     thread.join()
@@ -306,3 +305,76 @@ atexit.register(lambda: (graph.launch(stream), stream.sync()))
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "number 4 " in result.stdout and result.stdout.count("\n") == 1
+
+
+# What is released by which call.
+RELEASED = {
+    "cuEventDestroy_v2": lambda device, stream: device.create_event(),
+    "cuStreamDestroy_v2": lambda device, stream: device.create_stream(),
+    "cuMemFreeAsync": lambda device, stream: device.allocate(64, stream=stream),
+    "cuGraphExecDestroy": lambda device, stream: (
+        device.create_graph_builder().begin_building().end_building().complete()
+    ),
+}
+
+
+def put_off(device, stream, *things):
+    """Has the last shares of things dropped where no CUDA call may be made: their release waits."""
+    things, dropped = list(things), threading.Event()
+
+    def drop():
+        things.clear()
+        dropped.set()
+
+    builder = device.create_graph_builder().begin_building()
+    builder.callback(drop)
+    graph = builder.end_building().complete()
+    graph.launch(stream)
+    assert dropped.wait(60)
+    return builder, graph
+
+
+@pytest.mark.parametrize("call", RELEASED)
+def test_a_release_that_was_put_off_is_reported_as_any_other(device, stream, reports, call):
+    """Once with its handle; not at all where the driver is shutting down; what to do about a fault is said once."""
+    for status, many in (("CUDA_ERROR_UNKNOWN", 2), ("CUDA_ERROR_DEINITIALIZED", 0), ("CUDA_ERROR_ILLEGAL_ADDRESS", 2)):
+        kept = put_off(device, stream, RELEASED[call](device, stream), RELEASED[call](device, stream))
+        with testing.fail(call, times=None, status=status, done=True) as fault:
+            cuirass.drain()
+        assert (fault.count, len(reports)) == (2, many), reports
+        assert all(f"{call}(" in text and "which had been put off" in text and status in text for text in reports)
+        if status == "CUDA_ERROR_ILLEGAL_ADDRESS":
+            assert all("returned an earlier kernel's fault" in text for text in reports), reports
+            assert sum("must be restarted" in text for text in reports) <= 1, reports
+        reports.clear()
+        stream.sync()
+        del kept
+
+
+@pytest.mark.parametrize("first", ["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_UNKNOWN"])
+@pytest.mark.parametrize("second", ["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_UNKNOWN"])
+def test_a_driver_that_is_shutting_down_hides_no_other_failure(device, reports, first, second):
+    """A release and the switch back after it: that the driver is shutting down is an answer only where it is all."""
+    things = [make(device, device.default_stream) for make in RELEASED.values()]
+
+    def work():
+        while things:
+            with testing.fail("cuCtxSetCurrent", nth=2, status=second, thread=threading.get_ident(), done=True) as back:
+                call = list(RELEASED)[len(things) - 1]
+                with testing.fail(call, status=first, thread=threading.get_ident(), done=True) as release:
+                    things.pop()
+            assert release.count == 1
+            counts.append(back.count)
+
+    counts = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(counts) == len(RELEASED) and sum(counts) > 0, "a thread without a context has to switch for some"
+    expected = 0
+    for back in counts:
+        statuses = [first] + [second] * back
+        expected += any(status != "CUDA_ERROR_DEINITIALIZED" for status in statuses)
+    assert len(reports) == expected, reports
+    for status in {first, second} - {"CUDA_ERROR_DEINITIALIZED"}:
+        assert sum(status in text for text in reports) == expected, reports

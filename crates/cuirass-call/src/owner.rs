@@ -3,7 +3,7 @@
 use crate::later::{self, Attempt, Later, Named, Slot};
 use crate::status::{STICKY_NOTE, code};
 use crate::table::is_forked;
-use cuirass_fault::Failure;
+use cuirass_fault::{Facts, Failure};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,7 +151,7 @@ impl<K: Kind> Drop for Owned<K> {
             return;
         }
         if let Err(failure) = release::<K>(self.raw, parent) {
-            report_release::<K>(failure);
+            report_release(K::NAME, "", failure);
         }
     }
 }
@@ -215,9 +215,15 @@ fn defer_release<K: Kind>(defer: fn(Named, Later), raw: K::Raw, parent: K::Paren
 /// Whether a fault has been reported with what to do about it.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// Reports a failed release. That the driver is shutting down is an answer.
-pub fn report_release<K: Kind>(failure: Failure) {
-    if failure.status() == Some(code::DEINITIALIZED) {
+/// Whether all that a release met is that the driver is shutting down: that is an answer.
+pub fn is_answer_to_release(facts: &Facts) -> bool {
+    let own = facts.status.as_ref().map(|status| status.code);
+    std::iter::once(&own).chain(&facts.attached).all(|status| *status == Some(code::DEINITIALIZED))
+}
+
+/// Reports a failed release of `name`: "an event". `how` follows that in the report. May run user code: the reporter.
+pub fn report_release(name: &str, how: &str, failure: Failure) {
+    if failure.facts().is_some_and(is_answer_to_release) {
         failure.answered();
     } else {
         let sticky = failure.facts().and_then(|facts| facts.status.as_ref()).is_some_and(|status| status.sticky);
@@ -225,6 +231,6 @@ pub fn report_release<K: Kind>(failure: Failure) {
         // What to do about a fault is said once; the other releases in the context say in a line that they met it.
         let known = sticky && SAID.swap(true, Ordering::AcqRel);
         let failure = if known { failure.without_note(STICKY_NOTE) } else { failure };
-        failure.report(&format!("releasing {}{doing}", K::NAME));
+        failure.report(&format!("releasing {name}{how}{doing}"));
     }
 }

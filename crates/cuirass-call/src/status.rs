@@ -57,6 +57,7 @@ pub fn failed<const N: usize>(table: &'static Table<N>, at: usize, code: u32, su
         log: None,
         notes: Vec::new(),
         leaked: false,
+        attached: Vec::new(),
     };
     if code == NOT_CALLED {
         match table.absence(at) {
@@ -97,6 +98,7 @@ pub fn unsupported(call: &'static str, what: &str, needs: u32) -> Failure {
         log: None,
         notes: vec![format!("{call} is there, but not for {what}")],
         leaked: false,
+        attached: Vec::new(),
     })
 }
 

@@ -92,6 +92,8 @@ pub struct Facts {
     pub notes: Vec<String>,
     /// Whether something that was to be released was not, and stays for good. What it needs has to stay too.
     pub leaked: bool,
+    /// The statuses of the failures that were attached to it, which its notes tell of; `None` for one without.
+    pub attached: Vec<Option<u32>>,
 }
 
 impl fmt::Display for Facts {
@@ -171,7 +173,8 @@ impl Failure {
     #[inline(never)]
     fn of_our_own(cause: Cause, subject: String) -> Failure {
         let (library, status, log) = (None, None, None);
-        Failure::new(Facts { cause, library, call: "", status, subject, log, notes: Vec::new(), leaked: false })
+        let (notes, attached) = (Vec::new(), Vec::new());
+        Failure::new(Facts { cause, library, call: "", status, subject, log, notes, leaked: false, attached })
     }
 
     /// What is known about it.
@@ -230,6 +233,8 @@ impl Failure {
         if let Some(first) = &mut first.0 {
             first.notes.extend(facts.notes);
             first.leaked |= facts.leaked;
+            first.attached.push(facts.status.map(|status| status.code));
+            first.attached.extend(facts.attached);
         }
         first
     }
@@ -256,6 +261,7 @@ impl Failure {
                 log: None,
                 notes: Vec::new(),
                 leaked: false,
+                attached: Vec::new(),
             })
         })
     }

@@ -6,7 +6,7 @@
 
 use crate::Outcome;
 use cuirass_call::later::{self, Attempt, Deferrer, Later, Named, Slot};
-use cuirass_call::owner::{Handle, in_callback};
+use cuirass_call::owner::{self, Handle, in_callback};
 use cuirass_fault::lock::{self, Global};
 use cuirass_fault::{Failure, Misuse};
 use std::cell::Cell;
@@ -172,7 +172,7 @@ fn try_until(waits: usize) -> usize {
                 let what = waiting.named.what;
                 drop(waiting);
                 COUNT.fetch_sub(1, Ordering::AcqRel);
-                failure.report(&format!("releasing {what}, which had been put off"));
+                owner::report_release(what, ", which had been put off", failure);
             }
         }
     }

@@ -128,5 +128,6 @@ fn unavailable(absence: cuirass_fault::Absence) -> Failure {
         log: None,
         notes: Vec::new(),
         leaked: false,
+        attached: Vec::new(),
     })
 }

@@ -202,5 +202,6 @@ fn needs_cuda_12_8() -> Outcome<()> {
         log: None,
         notes: vec!["before CUDA 12.8 a conditional node has one body: if_then() and while_loop()".to_owned()],
         leaked: false,
+        attached: Vec::new(),
     }))
 }

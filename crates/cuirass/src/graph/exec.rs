@@ -223,6 +223,7 @@ fn not_updated(exec: CUgraphExec, reason: CUgraphExecUpdateResult) -> Failure {
         log: None,
         notes: vec![format!("the driver's reason: {name}; the graph is as it was")],
         leaked: false,
+        attached: Vec::new(),
     })
 }
 

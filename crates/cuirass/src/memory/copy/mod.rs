@@ -23,6 +23,7 @@ use crate::stream::Stream;
 use crate::{Outcome, Result};
 use bytemuck::Pod;
 use cuirass_call::memory::buffer as call;
+use cuirass_call::owner::is_answer_to_release;
 use cuirass_call::status::code;
 use cuirass_fault::{Failure, Misuse};
 use std::mem::ManuallyDrop;
@@ -126,7 +127,7 @@ impl<M> Drop for Transfer<M> {
             // SAFETY: [transfer-taken] the copy is done and the memory was not taken.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.memory) },
             // The driver is shutting down, and its memory goes with it.
-            Err(error) if error.code() == Some(code::DEINITIALIZED) => {}
+            Err(error) if is_answer_to_release(error.facts()) => {}
             Err(error) => {
                 Failure::from(error).note(leaked(self.address)).report("waiting for a copy that was dropped");
             }
