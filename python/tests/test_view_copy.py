@@ -289,6 +289,37 @@ def test_the_allocators_memory(device, stream, on_device):
     assert asked[4:] == [96, -96]
 
 
+def test_what_an_allocator_raises_on_the_way_back_is_a_note(device, stream, on_device, reports):
+    """With the notes that it has itself: they may tell of further failures."""
+    array = np.arange(24, dtype="f4").reshape(2, 3, 4).transpose(2, 1, 0)
+    target = on_device((4, 3, 2))
+
+    class Own(cuirass.MemoryResource):
+        is_device_accessible = True
+        device_id = -1
+        is_host_accessible = True
+
+        def allocate(self, size, *, stream=None):
+            self.buffer = cuirass.LegacyPinnedMemoryResource().allocate(size)
+            return cuirass.Buffer.from_handle(self.buffer.handle, size, mr=self, stream=stream)
+
+        def deallocate(self, ptr, size, *, stream=None):
+            error = LookupError("mine")
+            error.add_note("and what else failed")
+            raise error
+
+    class OfTheDevice(Own):
+        is_host_accessible = False
+
+    with testing.fail("cuMemcpyAsync"), pytest.raises(cuirass.CUDAError, match="cuMemcpyAsync") as caught:
+        target.copy_from(numpy_view(array), stream, Own())
+    assert any("mine; and what else failed" in note for note in caught.value.__notes__), caught.value.__notes__
+    with pytest.raises(ValueError, match="host memory") as caught:
+        target.copy_from(numpy_view(array), stream, OfTheDevice())
+    assert any("mine; and what else failed" in note for note in caught.value.__notes__), caught.value.__notes__
+    assert reports == []
+
+
 @pytest.mark.parametrize("direction", ["to device", "from device"])
 @pytest.mark.parametrize("call", ["cuMemcpyAsync", "cuStreamSynchronize", "cuMemcpy2DAsync_v2"])
 @pytest.mark.parametrize("done", [False, True])

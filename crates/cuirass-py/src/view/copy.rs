@@ -1,7 +1,7 @@
 //! Copies between views.
 #![allow(unsafe_code)]
 
-use crate::error::{ask, run};
+use crate::error::{ask, leave, notes_of, run};
 use crate::graph::keep;
 use crate::memory::Buffer;
 use crate::memory::resource::{allocate, is_resource};
@@ -113,10 +113,12 @@ impl<'py> Staging<'py> {
         };
         let is_host: bool = buffer.getattr("is_host_accessible")?.extract()?;
         if !is_host || buffer.get().range().1 < plan.staging() {
-            buffer.call_method0("close")?;
             let message = "the allocator must return host memory of the size that it was asked for: the host rearranges \
                            the elements there";
-            return Err(PyValueError::new_err(message));
+            let error = PyValueError::new_err(message);
+            let closed = buffer.call_method0("close").map(|_none| ());
+            leave(py, error.value(py), "its buffer was not released", closed)?;
+            return Err(error);
         }
         let address = buffer.get().range().0;
         Ok(Staging { buffer, address })
@@ -128,14 +130,18 @@ impl<'py> Staging<'py> {
         let note = match run(py, || stream.synchronize()) {
             Ok(()) => match self.buffer.call_method0("close") {
                 Ok(_none) => None,
-                Err(closing) => Some(format!("the staging buffer was not released ({})", closing.value(py))),
+                Err(closing) => {
+                    let told = notes_of(py, &closing);
+                    Some(format!("the staging buffer was not released ({}{told})", closing.value(py)))
+                }
             },
             Err(waiting) => {
                 let address = self.address;
                 let _leaked = ManuallyDrop::new(self.buffer);
                 Some(format!(
-                    "the staging buffer {address:#x} is leaked, since it is not certain that the copy is done ({})",
-                    waiting.value(py)
+                    "the staging buffer {address:#x} is leaked, since it is not certain that the copy is done ({}{})",
+                    waiting.value(py),
+                    notes_of(py, &waiting)
                 ))
             }
         };
