@@ -228,7 +228,7 @@ def test_addresses(code, device, stream, pinned):
     assert view.tolist() == [5] * 16
 
 
-def test_wrong_arguments(code, stream, pinned):
+def test_wrong_arguments(code, device, stream, pinned):
     memory, view = pinned(64, "i")
     kernel = code.get_kernel("add")
     for wrong in ((), (memory,), (memory, 1), (memory, 1, 2, 3)):
@@ -240,6 +240,10 @@ def test_wrong_arguments(code, stream, pinned):
             launch(stream, ONE, kernel, *wrong)
     for wrong in ("text", b"bytes", object(), [1], numpy.zeros(3)):
         with pytest.raises(TypeError, match="argument 0 is of type"):
+            launch(stream, ONE, kernel, wrong, 1, 2)
+    ours = (stream, stream.record(), stream.context, kernel, code, device, device.memory_resource, ONE)
+    for wrong in ours:
+        with pytest.raises(TypeError, match=f"argument 0 is of type {type(wrong).__name__}"):
             launch(stream, ONE, kernel, wrong, 1, 2)
     with pytest.raises(TypeError, match="copy it to a Buffer"):
         launch(stream, ONE, kernel, numpy.zeros(3), 1, 2)

@@ -1,6 +1,7 @@
 //! Python objects as kernel arguments, bit for bit.
 #![allow(unsafe_code)]
 
+use crate::graph::condition::GraphCondition;
 use crate::memory::Buffer;
 use crate::room;
 use crate::view::{StridedMemoryView, with_bytes};
@@ -9,7 +10,7 @@ use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyComplex, PyComplexMethods, PyFloat, PyInt, PyType};
+use pyo3::types::{PyBool, PyBytes, PyComplex, PyComplexMethods, PyFloat, PyInt, PyType, PyTypeMethods};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The bytes of an argument that is a number or an address.
@@ -287,7 +288,9 @@ fn other(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Value>
     if module.starts_with("cuda.bindings") {
         return Ok(Value::small(crate::handle::take(object, "the argument")?.to_ne_bytes()));
     }
-    if let Some(handle) = object.getattr_opt("handle")? {
+    if !is_another_of_ours(&class)?
+        && let Some(handle) = object.getattr_opt("handle")?
+    {
         return Ok(Value::small(crate::handle::take(&handle, "the argument's handle")?.to_ne_bytes()));
     }
     let advice = if object.is_instance_of::<StridedMemoryView>() {
@@ -303,6 +306,21 @@ fn other(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Value>
         parameter.index,
         class.name()?
     )))
+}
+
+/// Whether it is a class of cuirass whose handle means nothing on the device, or is derived from one: a stream among the
+/// arguments is a mistake.
+fn is_another_of_ours(class: &Bound<'_, PyType>) -> PyResult<bool> {
+    for base in class.mro().iter() {
+        if base.is(class.py().get_type::<GraphCondition>()) {
+            return Ok(false);
+        }
+        let module = base.getattr("__module__")?.extract::<String>().unwrap_or_default();
+        if module == "cuirass" || module.starts_with("cuirass.") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A complex number: of doubles, or where the parameter has 8 bytes of floats.
