@@ -2,7 +2,7 @@
 
 import pytest
 
-from .conftest import KERNELS, child
+from .conftest import KERNELS, child, driver_version
 
 EVERYTHING = """
 import sys
@@ -151,6 +151,80 @@ stream.sync()
     result = child(source, KERNELS)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
+
+
+INHERITED = """
+import gc, os, sys, warnings
+import cuirass
+how = sys.argv[1]
+texts = []
+warnings.simplefilter("always")
+warnings.simplefilter("ignore", DeprecationWarning)
+warnings.showwarning = lambda message, *rest: texts.append(str(message))
+device = cuirass.Device(0)
+device.set_current()
+stream, context = device.create_stream(), device.create_context()
+buffer = device.allocate(64, stream=stream)
+
+def begun():
+    return device.create_graph_builder().begin_building()
+
+done = begun()
+buffer.fill(1, stream=done)
+done.callback(lambda: None)
+graph = done.end_building().complete()
+graph.launch(stream)
+stream.sync()
+things = [device.create_graph_builder(), done, graph, begun(), begun(), context, context.create_stream(), stream]
+things[4:4] = things[4].split(3)[1:]
+spoilt = begun()
+try:
+    spoilt.stream.sync()
+except cuirass.CUDAError:
+    pass
+things.append(spoilt)
+if sys.argv[2] == "bodies":
+    outer = begun()
+    bodies = [outer.if_then(outer.create_condition(1)) for _ in range(2)]
+    things += [bodies[0], bodies[1].begin_building(), outer]
+things += [cuirass.Program("", "c++"), device.create_event(), cuirass.DeviceMemoryResource(device, {}), buffer]
+child = os.fork()
+if child == 0:
+    if how == "end":
+        for builder in (things[3], spoilt, things[-5]):
+            try:
+                builder.end_building()
+                sys.exit("it is the parent's")
+            except cuirass.CUDAError as error:
+                assert "spawn" in str(error) and not hasattr(error, "__notes__"), error
+    for thing in things if how != "drop" else ():
+        if how == "with" and hasattr(thing, "__exit__"):
+            with thing:
+                pass
+        else:
+            thing.close()
+    thing = builder = None
+    names = "stream context buffer done graph spoilt outer bodies".split()
+    things.clear()
+    for name in names:
+        globals().pop(name, None)
+    gc.collect()
+    assert cuirass.drain() == 0 and not texts, texts
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+# What the child did is not the parent's business.
+things[3].end_building()
+print("well", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["close", "with", "drop", "end"])
+def test_a_forked_child_gives_up_all_that_it_inherited(how):
+    """Captures that are going on among it: they are the parent's, as everything is."""
+    bodies = "bodies" if driver_version() >= (12, 3) else "none"
+    result = child(INHERITED, how, bodies)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "well\n", "")
 
 
 FORKS = """
@@ -312,3 +386,98 @@ del buffer
     (line,) = [line for line in result.stderr.splitlines() if "CUDAWarning" in line]
     assert "a release still waits for a capture to end: what it was to release is leaked" in line
     assert "inconsistency" not in result.stderr
+
+
+LATE = """
+import builtins, sys, threading, time, warnings
+import cuirass
+from cuirass import testing
+device = cuirass.Device(0)
+device.set_current()
+stream = device.create_stream()
+
+class Last:
+    "Keeps the interpreter's end going for a while."
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+
+def slow(*args, clock=time.monotonic, sleep=time.sleep, **keywords):
+    end = clock() + 30
+    while clock() < end:
+        sleep(0.01)
+
+class Slow(cuirass.MemoryResource):
+    is_device_accessible, is_host_accessible, device_id = True, False, 0
+    allocate = deallocate = write = __dlpack__ = __cuda_stream__ = match = slow
+    def __dlpack_device__(self):
+        return 1, 0
+
+class Ends:
+    __del__ = slow
+    def __call__(self):
+        pass
+
+def lose(*filters):
+    warnings.filters[:0] = filters
+    warnings._filters_mutated()
+    with testing.fail("cuEventDestroy_v2", done=True):
+        device.create_event()
+
+def shown():
+    warnings.showwarning = slow
+    lose(("always", None, Warning, None, 0))
+
+def escalated():
+    sys.unraisablehook = slow
+    lose(("error", None, Warning, None, 0))
+
+def capture(function):
+    builder = device.create_graph_builder().begin_building()
+    builder.callback(function)
+    return builder.end_building()
+
+def compile():
+    cuirass.Program('#warning "x"', "c++", cuirass.ProgramOptions(arch="sm_90")).compile("ptx", logs=Slow())
+
+builtins.last = Last()
+kind = sys.argv[1]
+if kind == "callback":
+    graph = capture(slow).complete()
+    graph.launch(stream)
+else:
+    buffers = [cuirass.Buffer.from_handle(4096, 8, mr=Slow(), stream=stream)]
+    owned = [cuirass.Buffer.from_handle(4096, 8, owner=Ends())] if kind == "owner" else []
+    graph = capture(Ends()) if kind == "graph" else None
+    if kind == "allocate":
+        device.memory_resource = Slow()
+    work = {
+        "showwarning": shown,
+        "filter": lambda: lose(("always", Slow(), Warning, None, 0)),
+        "unraisablehook": escalated,
+        "close": buffers[0].close,
+        "drop": buffers.clear,
+        "allocate": lambda: device.allocate(64, stream=stream),
+        "stream": lambda: stream.wait(Slow()),
+        "dlpack": lambda: cuirass.utils.StridedMemoryView.from_dlpack(Slow(), stream_ptr=-1),
+        "log": compile,
+        "owner": owned.clear,
+        "graph": lambda: graph.close(),
+    }[kind]
+    import cuirass.utils
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.5)
+print("well")
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("callback", "showwarning", "filter", "unraisablehook", "log"),
+        *("allocate", "close", "drop", "owner", "graph", "stream", "dlpack"),
+    ],
+)
+def test_a_thread_in_a_users_code_does_not_end_the_process(kind):
+    """The interpreter ends threads that come back to it late, by unwinding their stacks: not through ours."""
+    result = child(LATE, kind, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "well\n", "")

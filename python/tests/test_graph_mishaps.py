@@ -13,7 +13,7 @@ import pytest
 import cuirass
 from cuirass import testing, utils
 
-from .conftest import child, is_sim
+from .conftest import child, driver_version, is_sim
 
 MODES = ["global", "thread_local", "relaxed"]
 
@@ -619,3 +619,89 @@ def test_the_simulated_driver_tells_of_a_call_beside_the_begin_of_a_capture(devi
     builder.close()
     graph.close()
     assert "cuStreamSynchronize" in told[0]["text"] and "crashes" in told[0]["text"]
+
+
+LATE_BODY = """
+import gc, sys, warnings
+import cuirass
+why, how = sys.argv[1:3]
+texts = []
+warnings.simplefilter("always", cuirass.CUDAWarning)
+warnings.showwarning = lambda message, *rest: texts.append(str(message))
+device = cuirass.Device(0)
+device.set_current()
+buffer = device.allocate(64, stream=device.default_stream)
+device.sync()
+builder = device.create_graph_builder().begin_building()
+body = builder.if_then(builder.create_condition(1))
+builder.end_building()
+early = builder.complete()
+definition = builder.graph_definition
+body.begin_building()
+if why == "spoilt":
+    try:
+        body.stream.sync()
+    except cuirass.CUDAError:
+        pass
+else:
+    fork = body.split(2)[1]
+    buffer.fill(1, stream=fork)
+told = []
+if how == "drop":
+    body = None
+    gc.collect()
+    told = texts
+else:
+    try:
+        body.end_building() if how == "end" else body.close()
+    except cuirass.CUDAError as error:
+        told.append("".join([str(error), *error.__notes__]))
+assert len(told) == 1 and "cuStreamEndCapture" in told[0] and "leaked" in told[0], (told, texts)
+assert not definition.is_valid
+other = device.create_graph_builder().begin_building()
+embed, update = lambda: other.embed(builder), lambda: early.update(builder)
+for use in (builder.complete, definition.nodes, definition.to_svg, embed, update):
+    try:
+        use()
+        sys.exit("it is used")
+    except RuntimeError as error:
+        assert "conditional body" in str(error), error
+other.end_building()
+early.launch(device.default_stream)
+device.sync()
+builder.close()
+del builder, definition, early, body
+gc.collect()
+assert len(texts) == (how == "drop"), texts
+if cuirass.sim.is_active():
+    assert not cuirass.sim.reports(), cuirass.sim.reports()
+print("well")
+"""
+
+
+@pytest.mark.parametrize("why", ["spoilt", "unjoined"])
+@pytest.mark.parametrize("how", ["end", "close", "drop"])
+def test_a_body_that_fails_after_the_end_of_its_graph_costs_the_graph(why, how):
+    """The driver crashes when such a graph is used or destroyed."""
+    if driver_version() < (12, 3):
+        pytest.skip("conditional nodes came with CUDA 12.3")
+    result = child(LATE_BODY, why, how)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "well\n", "")
+
+
+def test_what_a_callback_raises_is_told_with_its_notes(device, stream, reports):
+    """A second failure is a note on the first: it is lost with the note."""
+
+    def fail():
+        error = LookupError("mine")
+        error.add_note("and what else failed: CUDA_ERROR_UNKNOWN")
+        raise error
+
+    with device.create_graph_builder() as builder:
+        builder.begin_building().callback(fail)
+        graph = builder.end_building().complete()
+    graph.launch(stream)
+    stream.sync()
+    cuirass.drain()
+    assert len(reports) == 1
+    assert "raised LookupError: mine; and what else failed: CUDA_ERROR_UNKNOWN" in reports[0]

@@ -90,6 +90,7 @@ impl Context {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(context) = self.slot.enter()
             && !context.is_primary()
+            && !cuirass::driver::is_forked()
             && ask(py, cuirass::Context::current)?.is_some_and(|current| current == *context)
         {
             return Err(PyRuntimeError::new_err("this context is current on this thread: make another current first"));

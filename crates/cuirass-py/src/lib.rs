@@ -17,6 +17,7 @@ mod gauntlet;
 mod graph;
 mod handle;
 mod kernel;
+mod late;
 mod launch;
 mod memory;
 mod module;

@@ -2,6 +2,7 @@
 
 use crate::device;
 use crate::error::{ask, closed, run};
+use crate::late;
 use crate::memory::copy::bytes_of;
 use crate::module::{ObjectCode, kind_of};
 use crate::options;
@@ -12,7 +13,7 @@ use cuirass_fault::Failure;
 use cuirass_fault::room::Short;
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple};
 use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -273,7 +274,7 @@ impl Program {
         if let Some(logs) = logs
             && !compiled.log.is_empty()
         {
-            logs.call_method1("write", (&compiled.log,))?;
+            late::call(&logs.getattr("write")?, &PyTuple::new(py, [&compiled.log])?, None)?;
         }
         Ok(ObjectCode::of(compiled.code))
     }

@@ -1,6 +1,7 @@
 //! Reports as Python's warnings: what could not be raised to anybody.
 #![allow(unsafe_code)]
 
+use crate::late;
 use cuirass::Report;
 use cuirass_fault::lock::Global;
 use cuirass_fault::{Absence, Cause, Failure};
@@ -226,7 +227,7 @@ pub fn warn(py: Python<'_>, text: &str) {
     with_exception_aside(py, || {
         if let Err(escalated) = warn_explicit(py, text) {
             let ours = escalated.get_type(py).name().is_ok_and(|name| name == "CUDAWarning");
-            escalated.write_unraisable(py, None);
+            late::write_unraisable(py, escalated);
             if !ours {
                 // What the warning machinery raised of its own does not say what was to be reported.
                 to_stderr(text);
@@ -239,18 +240,7 @@ fn warn_explicit(py: Python<'_>, text: &str) -> PyResult<()> {
     let category = py.import("cuirass._error")?.getattr("CUDAWarning")?;
     let message = CString::new(text.replace('\0', "\u{fffd}"))?;
     let (file, line) = place(py);
-    // SAFETY: [interpreter] attached; the texts and the class live until the call returns.
-    let answer = unsafe {
-        ffi::PyErr_WarnExplicit(
-            category.as_ptr(),
-            message.as_ptr(),
-            file.as_ptr(),
-            line,
-            c"cuirass".as_ptr(),
-            std::ptr::null_mut(),
-        )
-    };
-    if answer == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
+    late::warn_explicit(&category, &message, &file, line, c"cuirass")
 }
 
 /// The line of Python that is running; where none is, a name that says so.

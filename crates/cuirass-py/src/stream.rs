@@ -8,6 +8,7 @@ use crate::event::Event;
 use crate::graph::builder::GraphBuilder;
 use crate::handle;
 use crate::handle::Equal;
+use crate::late;
 use crate::options;
 use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Slot, Use};
@@ -115,7 +116,7 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
         return Err(PyTypeError::new_err(format!("stream must be a Stream or have __cuda_stream__(), {kind} has not")));
     };
     // Early implementers made it an attribute.
-    let answer = if protocol.is_callable() { protocol.call0()? } else { protocol };
+    let answer = if protocol.is_callable() { late::call0(&protocol)? } else { protocol };
     let pair = answer.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|error| {
         let wrong =
             PyRuntimeError::new_err("__cuda_stream__() must return a pair: the protocol's version and the handle");

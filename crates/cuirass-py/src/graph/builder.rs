@@ -1,6 +1,6 @@
 //! `GraphBuilder`: a stream that is being captured.
 
-use crate::error::{closed, leave, run};
+use crate::error::{close, closed, leave, run};
 use crate::graph::callback;
 use crate::graph::condition::{self, GraphCondition};
 use crate::graph::definition::GraphDefinition;
@@ -93,7 +93,7 @@ impl GraphBuilder {
     ///     The driver's error when the capture was invalidated: no graph is left, and the stream is usable again.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.slot.close() {
-            Closed::Taken(builder) => run(py, || builder.close()),
+            Closed::Taken(builder) => close(py, || builder.close()),
             Closed::InUse | Closed::Before => Ok(()),
         }
     }

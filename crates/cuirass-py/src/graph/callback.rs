@@ -1,7 +1,8 @@
 //! Python functions as host callbacks of graphs: they run on a thread of the driver, which takes the GIL for them.
 
-use crate::error::run;
+use crate::error::{notes_of, run};
 use crate::graph::keep::Kept;
+use crate::late;
 use crate::number;
 use crate::report::{UnderWay, python_is_usable, report_later};
 use cuirass::graph::GraphBuilder;
@@ -67,11 +68,11 @@ fn call(function: &Kept) {
         return;
     }
     let raised = crate::report::attached(|py| {
-        let error = function.get()?.bind(py).call0().err()?;
+        let error = late::call0(function.get()?.bind(py)).err()?;
         let name =
             function.get()?.bind(py).repr().map_or_else(|_unnamed| "a function".to_owned(), |name| name.to_string());
         let kind = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
-        Some(format!("the host callback {name} raised {kind}: {}", error.value(py)))
+        Some(format!("the host callback {name} raised {kind}: {}{}", error.value(py), notes_of(py, &error)))
     });
     if let Some(Some(text)) = raised {
         report_later(Failure::misuse(Misuse::State, text), "running a host callback of a graph");

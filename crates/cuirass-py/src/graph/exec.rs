@@ -1,6 +1,6 @@
 //! `Graph`: an executable graph.
 
-use crate::error::{closed, leave, not_constructed, run};
+use crate::error::{close, closed, leave, not_constructed, run};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::definition::GraphDefinition;
 use crate::handle;
@@ -56,7 +56,7 @@ impl Graph {
     ///     If the driver refused; it is spent all the same.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.slot.close() {
-            Closed::Taken(graph) => run(py, || graph.close()),
+            Closed::Taken(graph) => close(py, || graph.close()),
             Closed::InUse | Closed::Before => Ok(()),
         }
     }

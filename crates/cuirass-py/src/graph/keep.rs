@@ -1,6 +1,7 @@
 //! Python objects that a graph keeps: what its callbacks call, and what its launches were given.
 
 use crate::kernel::Kernel;
+use crate::late;
 use crate::memory::Buffer;
 use crate::report::python_is_usable;
 use pyo3::Borrowed;
@@ -29,7 +30,9 @@ impl Drop for Kept {
             return;
         }
         let mut object = self.0.take();
-        if crate::report::attached(|_py| drop(object.take())).is_none() {
+        if crate::report::attached(|py| object.take().into_iter().for_each(|object| late::drop_object(py, object)))
+            .is_none()
+        {
             // The interpreter is gone: what needs it is left to the process's end.
             let _leaked = ManuallyDrop::new(object);
         }

@@ -1,6 +1,7 @@
 //! `MemoryResource`: what memory resources have in common; users make subclasses of it in Python.
 
 use crate::error::closed;
+use crate::late;
 use crate::memory::buffer::Buffer;
 use crate::memory::pool::DeviceMemoryResource;
 use crate::slot::{Share, Slot, Use};
@@ -86,7 +87,7 @@ pub fn allocate<'py>(
     }
     let keywords = PyDict::new(py);
     keywords.set_item("stream", stream)?;
-    let made = resource.call_method("allocate", (size,), Some(&keywords))?;
+    let made = late::call(&resource.getattr("allocate")?, &PyTuple::new(py, [size])?, Some(&keywords))?;
     if let Ok(buffer) = made.cast::<Buffer>() {
         return usable(resource, buffer, size).map(|()| made);
     }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::{closed, raised, run};
+use crate::late::Held;
 use crate::memory::Buffer;
 use crate::memory::pinned::LegacyPinnedMemoryResource;
 use crate::memory::pool::MemPool;
@@ -28,7 +29,7 @@ pub enum Memory {
 }
 
 /// What keeps memory alive. Of a buffer of ours the memory stays, too, should that be closed before.
-pub struct Owner(Py<PyAny>);
+pub struct Owner(Held);
 
 impl Owner {
     fn new(owner: &Bound<'_, PyAny>) -> PyResult<Owner> {
@@ -37,18 +38,18 @@ impl Owner {
         {
             return Err(PyRuntimeError::new_err("owner is a closed buffer, which keeps no memory alive"));
         }
-        Ok(Owner(owner.clone().unbind()))
+        Ok(Owner(Held::new(owner.clone().unbind())))
     }
 
     pub fn object(&self) -> &Py<PyAny> {
-        &self.0
+        self.0.object()
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         let _attached = crate::report::attached(|py| {
-            if let Ok(buffer) = self.0.bind(py).cast::<Buffer>() {
+            if let Ok(buffer) = self.object().bind(py).cast::<Buffer>() {
                 buffer.get().leave();
             }
         });

@@ -1,6 +1,7 @@
 //! Memory whose release is a `deallocate()` written in Python.
 
 use crate::error::notes_of;
+use crate::late;
 use crate::report::{python_is_usable, with_exception_aside};
 use crate::slot::drop_detached;
 use crate::stream::Stream;
@@ -45,8 +46,8 @@ impl UserMemory {
     pub fn close(self, py: Python<'_>) -> PyResult<()> {
         let keywords = PyDict::new(py);
         keywords.set_item("stream", Bound::new(py, Stream::of(self.stream.into_inner()))?)?;
-        self.resource.call_method(py, "deallocate", (self.address, self.bytes), Some(&keywords))?;
-        Ok(())
+        let arguments = (self.address, self.bytes).into_pyobject(py)?;
+        late::call(&self.resource.bind(py).getattr("deallocate")?, &arguments, Some(&keywords)).map(drop)
     }
 
     /// As [`close`](UserMemory::close), where nobody can be told: what it raises is reported.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::run;
+use crate::late;
 use crate::number::{out_of_range, shown};
 use crate::stream;
 use crate::view::cupy;
@@ -268,7 +269,7 @@ static NEWEST: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 /// The view of an object, by its methods.
 pub fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     let py = object.py();
-    let device = super::interface::needed(object, intern!(py, "__dlpack_device__"))?.call0()?;
+    let device = late::call0(&super::interface::needed(object, intern!(py, "__dlpack_device__"))?)?;
     // The kind is an enum of some libraries, which converts to an int.
     let (kind, id) = device.extract::<(i32, i32)>()?;
     if !matches!(kind, CPU | CUDA | CUDA_HOST | CUDA_MANAGED) {
@@ -285,11 +286,11 @@ pub fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     let version = NEWEST.get_or_try_init(py, || (VERSION.major, VERSION.minor).into_pyobject(py).map(Bound::unbind))?;
     keywords.set_item(intern!(py, "max_version"), version)?;
     let method = super::interface::needed(object, intern!(py, "__dlpack__"))?;
-    let capsule = match method.call((), Some(&keywords)) {
+    let capsule = match late::call(&method, &PyTuple::empty(py), Some(&keywords)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             // A producer from before version 1.0.
             keywords.del_item(intern!(py, "max_version"))?;
-            method.call((), Some(&keywords)).inspect_err(|second| {
+            late::call(&method, &PyTuple::empty(py), Some(&keywords)).inspect_err(|second| {
                 second.set_context(py, Some(error));
             })?
         }
