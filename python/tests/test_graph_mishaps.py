@@ -593,7 +593,7 @@ def test_a_capture_that_begins_while_imported_memory_is_released_is_left_alone(d
 
 @pytest.mark.skipif(not is_sim(), reason="a real driver may crash here")
 def test_the_simulated_driver_tells_of_a_call_beside_the_begin_of_a_capture(device, stream):
-    """A real driver (580) has crashed over nearly every call on a stream whose capture another thread began or ended."""
+    """A real driver (580) has crashed over nearly any call on a stream whose capture another thread began or ended."""
     entered, go_on = threading.Event(), threading.Event()
 
     def hold():
