@@ -22,6 +22,7 @@ pub mod memory;
 pub mod module;
 pub mod owner;
 pub mod program;
+pub mod simulator;
 pub mod status;
 pub mod stream;
 pub mod table;

@@ -1,6 +1,6 @@
 //! What the simulated driver tells beside its answers: what is alive, and which bugs it saw. Nothing on a real one.
 
-use cuirass_call::load;
+use cuirass_call::{load, simulator};
 use std::ffi::{CStr, c_char};
 
 /// What is alive, as it writes it: `{"stream":1,"event":0,…}`; `None` on a real driver.
@@ -18,27 +18,14 @@ pub fn census() -> Option<String> {
 
 /// The number that its next report will have; `None` on a real driver.
 pub fn mark() -> Option<u64> {
-    let symbol = load::simulator_symbol("cuirass_sim_reports_mark")?;
-    // SAFETY: [simulator-export] takes nothing and returns a number.
-    unsafe {
-        let mark: unsafe extern "C" fn() -> u64 = std::mem::transmute(symbol.as_ptr());
-        Some(mark())
-    }
+    simulator::reports_mark()
 }
 
 /// Its reports from a mark on, one JSON object each: bugs of the program that hardware may hide, and what it does not
 /// simulate.
 pub fn reports_since(mark: Option<u64>) -> Vec<String> {
-    let Some((mark, symbol)) = mark.zip(load::simulator_symbol("cuirass_sim_reports")) else { return Vec::new() };
-    // SAFETY: [simulator-export] as the census, from a number on.
-    let text = unsafe {
-        let reports: unsafe extern "C" fn(u64, *mut c_char, usize) -> usize = std::mem::transmute(symbol.as_ptr());
-        // Another thread may add one between the two calls: there is room for some.
-        let mut bytes = vec![0_u8; reports(mark, std::ptr::null_mut(), 0) + 4096];
-        reports(mark, bytes.as_mut_ptr().cast(), bytes.len());
-        text_of(&bytes)
-    };
-    text.unwrap_or_default().lines().map(ToOwned::to_owned).collect()
+    let text = mark.and_then(simulator::reports_since).unwrap_or_default();
+    text.lines().map(ToOwned::to_owned).collect()
 }
 
 /// The reports from a mark on that are of mistakes: all but kernels' faults, and a private call of the real compiler's,

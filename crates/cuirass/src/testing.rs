@@ -1,4 +1,5 @@
-//! Making driver calls fail, to test how a program behaves when they do.
+//! Making driver calls fail, to test how a program behaves when they do; recording them; and, on the simulated driver,
+//! finding uses of memory on different streams that nothing puts in order ([`OrderCheck`]).
 //!
 //! A fault lives in cuirass's own table of entry points, so that it works over a real driver and the simulated one
 //! alike, and costs nothing while there is none. It affects the calls that cuirass makes, not those of other
@@ -18,6 +19,10 @@
 //! # Ok(())
 //! # }
 //! ```
+
+mod order;
+
+pub use order::{OrderCheck, OrderFinding};
 
 use crate::Result;
 use cuirass_call::load::thread_number;

@@ -4,6 +4,7 @@
 use cuirass::memory::{
     Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,
     PinnedMemory, PinnedMemoryResource, PinnedMemoryResourceOptions, PoolAttribute, SynchronousMemoryResource,
+    VirtualMemoryResource, VirtualMemoryResourceOptions,
 };
 use cuirass::testing::{Fault, Manner, Recording};
 use cuirass::{Context, Device, ErrorKind, Stream, StreamOptions};
@@ -264,6 +265,64 @@ fn a_failed_release_names_the_buffer() {
     let [report] = reports.as_slice() else { panic!("one report: {reports:?}") };
     assert!(report.starts_with(&format!("cuMemFreeAsync({address:#x}, stream ")), "{report}");
     assert!(report.contains("failed while releasing a buffer: CUDA_ERROR_INVALID_CONTEXT"), "{report}");
+}
+
+/// The work on the stream that was named may use the memory: where that cannot order the release, or cannot be waited for,
+/// nothing is freed in another order.
+#[test]
+fn memory_that_cannot_go_back_behind_a_stream_is_leaked() {
+    let alone = testkit::alone();
+    let own = stream();
+    let make: [(&str, &dyn Fn() -> Buffer, Stream, &str); 4] = [
+        ("pooled", &|| pool().allocate(256, &own).unwrap(), Stream::legacy_default(), "cuCtxGetCurrent"),
+        ("virtual", &|| virtual_memory().allocate(1, &own).unwrap(), Stream::legacy_default(), "cuCtxGetCurrent"),
+        ("page-locked", &|| LegacyPinnedMemoryResource.allocate(64, &own).unwrap(), own.clone(), "cuStreamSynchronize"),
+        (
+            "virtual, of no stream",
+            &|| virtual_memory().allocate_unordered(1).unwrap(),
+            own.clone(),
+            "cuStreamSynchronize",
+        ),
+    ];
+    for (name, make, behind, call) in make {
+        let buffer = make();
+        let named = format!("memory {:#x}, which was to go back behind the work on stream", buffer.as_raw());
+        let recording = Recording::start();
+        let fault = Fault::in_call(call).status(999).on_this_thread().inject().unwrap();
+        let error = buffer.close_on(&behind).unwrap_err();
+        assert_eq!((fault.count(), error.call()), (1, call), "{name}: {error}");
+        drop(fault);
+        assert!(error.notes().iter().any(|note| note.starts_with(&named) && note.contains("is leaked")), "{error:?}");
+        let calls: Vec<_> = recording.take().iter().map(|record| record.call).collect();
+        assert!(!calls.iter().any(|call| call.contains("Free") || call.contains("Unmap")), "{name}: {calls:?}");
+    }
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+fn virtual_memory() -> VirtualMemoryResource {
+    VirtualMemoryResource::new(device(), VirtualMemoryResourceOptions::default()).unwrap()
+}
+
+/// Memory whose release no stream orders is waited for.
+#[test]
+fn memory_of_no_stream_goes_back_behind_one() {
+    let alone = testkit::alone();
+    let stream = stream();
+    let synchronous = SynchronousMemoryResource::new(device()).unwrap();
+    let all = [
+        synchronous.allocate(64, &stream).unwrap(),
+        LegacyPinnedMemoryResource.allocate(64, &stream).unwrap(),
+        virtual_memory().allocate_unordered(1).unwrap(),
+    ];
+    for buffer in all {
+        let recording = Recording::start();
+        buffer.close_on(&stream).unwrap();
+        let calls: Vec<_> = recording.take().iter().map(|record| record.call).collect();
+        let waited = calls.iter().position(|call| *call == "cuStreamSynchronize");
+        let freed = calls.iter().position(|call| call.contains("Free"));
+        assert!(waited.is_some() && waited < freed, "{calls:?}");
+    }
+    assert_eq!(alone.reports(), Vec::<String>::new());
 }
 
 /// A user's own resource: it counts, and gets each piece of memory back once.

@@ -9,7 +9,7 @@ use crate::memory::copy;
 use crate::memory::graph::GraphMemoryResource;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
-use crate::memory::share::{Memory, close_after, wait_for_owner};
+use crate::memory::share::{Memory, wait_for_owner};
 use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Detached, Share, Slot};
 use crate::{stream, view};
@@ -204,8 +204,7 @@ impl Buffer {
         match self.slot.close_told(|memory| self.close_in_use(py, memory, stream.as_deref()))? {
             Closed::Taken(Memory::Ours(buffer)) => error::close(py, || match &stream {
                 None => buffer.close(),
-                Some(stream) if buffer.deallocation_stream().is_some() => buffer.close_on(stream),
-                Some(stream) => close_after(buffer, stream),
+                Some(stream) => buffer.close_on(stream),
             }),
             Closed::Taken(Memory::Owners(borrowed, owner)) => {
                 let (_borrowed, address) = (Detached::new(borrowed), self.address);

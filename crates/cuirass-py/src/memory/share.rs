@@ -312,16 +312,3 @@ pub fn wait_for_owner(stream: &cuirass::Stream, address: u64) -> cuirass::Result
         Failure::from(error).note(note).raise()
     })
 }
-
-/// Gives memory back that no stream orders, once the work that is on a stream now is done. Where that is not certain
-/// the memory is leaked.
-pub fn close_after(buffer: cuirass::Buffer, stream: &cuirass::Stream) -> cuirass::Result<()> {
-    match stream.synchronize() {
-        Ok(()) => buffer.close(),
-        Err(error) => {
-            let address = buffer.into_raw();
-            let note = format!("the memory ({address:#x}) is leaked, since the device may not be done with it");
-            Err(Failure::from(error).note(note).raise())
-        }
-    }
-}

@@ -524,21 +524,33 @@ impl Buffer {
         Ok(self.0.close()?)
     }
 
-    /// As [`close`](Buffer::close), in the order of this stream.
+    /// As [`close`](Buffer::close), in the order of this stream; memory whose release no stream orders goes back once the
+    /// stream has been waited for.
     ///
     /// # Errors
-    /// As [`close`](Buffer::close), and [`set_deallocation_stream`](Buffer::set_deallocation_stream).
+    /// As [`close`](Buffer::close). What the driver answers where the stream cannot order the release, or cannot be waited
+    /// for: the work on it may use the memory, which is leaked, as a note says.
     pub fn close_on(self, stream: &Stream) -> Result<()> {
-        let is_same = !stream.is_default() && self.release_handle() == stream.as_raw().addr();
-        if is_same {
+        let own = self.release_handle();
+        if own == stream.as_raw().addr() && !stream.is_default() {
             return self.close();
         }
-        let Err(error) = self.set_deallocation_stream(stream) else { return self.close() };
-        // It is given back all the same, in the order of the stream that it had.
-        match self.0.close() {
-            Ok(()) => Err(error),
-            Err(closing) => Err(closing.attach_to(Failure::from(error), "releasing the buffer failed too").raise()),
+        let ordered = if own == 0 { stream.synchronize() } else { self.set_deallocation_stream(stream) };
+        match ordered {
+            Ok(()) => self.close(),
+            Err(error) => Err(self.leaked_behind(stream, error)),
         }
+    }
+
+    /// It is not certain that the device is done with it.
+    #[cold]
+    fn leaked_behind(self, stream: &Stream, error: crate::Error) -> crate::Error {
+        let raw = stream.as_raw();
+        let failure = Failure::from(error).leaking(format_args!(
+            "memory {:#x}, which was to go back behind the work on stream {raw:p},",
+            self.as_raw()
+        ));
+        scope::keep_if_leaked(self, failure).raise()
     }
 
     /// Leaves the memory to the caller, who frees it. Another process's stays mapped as long as this process lives.

@@ -2,7 +2,7 @@
 
 use crate::objects::operation;
 use cuirass::driver::{self, Driver};
-use cuirass::testing::{self, Fault, Manner, Recording};
+use cuirass::testing::{self, Fault, Manner, OrderCheck, Recording};
 use cuirass_testkit::operation::Operation;
 
 pub fn operations() -> Vec<Operation> {
@@ -68,6 +68,14 @@ fn injection() -> Vec<Operation> {
         .makes_no_call(),
         operation!("Recording::start", || Ok(()), |()| Ok(Recording::start())).makes_no_call(),
         operation!("Recording::take", || Ok(()), |()| Ok(Recording::start().take())).makes_no_call(),
+        // A real driver has no checker: it is refused then.
+        operation!("OrderCheck::start", || Ok(()), |()| Ok(OrderCheck::start().is_ok())).makes_no_call(),
+        operation!("OrderCheck::findings", || Ok(()), |()| Ok(OrderCheck::start()
+            .map(|check| check.findings())
+            .is_ok()))
+        .makes_no_call(),
+        operation!("OrderCheck::end", || Ok(()), |()| Ok(OrderCheck::start().and_then(OrderCheck::end).is_ok()))
+            .makes_no_call(),
         operation!("testing::known_calls", || Ok(()), |()| Ok(testing::known_calls().count())).makes_no_call(),
     ]
 }

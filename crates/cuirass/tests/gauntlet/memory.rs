@@ -105,6 +105,10 @@ fn closing() -> Vec<Operation> {
             .called_with(&ALL),
         operation!("Buffer::close_on", of_resource, |(buffer, _)| taken(buffer).close_on(&Stream::legacy_default()))
             .case("a default stream, of a user's resource"),
+        operation!("Buffer::close_on", || Ok((synchronous()?, stream()?)), |(buffer, stream)| {
+            taken(buffer).close_on(stream)
+        })
+        .case("of memory that no stream orders"),
     ]
 }
 
