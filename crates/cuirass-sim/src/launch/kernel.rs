@@ -86,19 +86,23 @@ impl State {
     }
 }
 
+/// How many there are in three dimensions: a shape that is to be refused may have more than any number can tell.
+pub(super) fn count(size: [u32; 3]) -> u64 {
+    size.into_iter().map(u64::from).fold(1, u64::saturating_mul)
+}
+
 /// What CUDA refuses of a launch's shape.
 fn check(found: &Found, shape: &Shape, device: &Device) -> Answer {
     let kernel = &found.callable.kernel;
     let fits = |size: [u32; 3], most: [u32; 3]| size.iter().zip(most).all(|(size, most)| (1..=most).contains(size));
-    let threads = shape.block.iter().map(|size| u64::from(*size)).product::<u64>();
+    let threads = count(shape.block);
     if !fits(shape.grid, device.most_grid)
         || !fits(shape.block, device.most_block)
         || threads > device.most_threads.into()
     {
         return Err(INVALID_VALUE);
     }
-    let bound = |size: [u32; 3]| size.iter().map(|size| u64::from(*size)).product::<u64>();
-    if kernel.max_threads().is_some_and(|most| threads > bound(most)) {
+    if kernel.max_threads().is_some_and(|most| threads > count(most)) {
         return Err(INVALID_VALUE);
     }
     if kernel.required_threads().is_some_and(|wanted| wanted.map(|size| size.max(1)) != shape.block) {
@@ -111,8 +115,7 @@ fn check(found: &Found, shape: &Shape, device: &Device) -> Answer {
     if blocks == 0 {
         return Err(LAUNCH_OUT_OF_RESOURCES);
     }
-    let grid = shape.grid.iter().map(|size| u64::from(*size)).product::<u64>();
-    if shape.cooperative && grid > u64::from(blocks) * u64::from(device.multiprocessors) {
+    if shape.cooperative && count(shape.grid) > u64::from(blocks) * u64::from(device.multiprocessors) {
         return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! A launch as a stream's work.
 
+use super::kernel::count;
 use super::{heap, output};
 use crate::handle::Handle;
 use crate::memory::live::{LIVE, Live, NO_DEVICE, View, Watch};
@@ -148,8 +149,7 @@ impl Task for KernelTask {
         });
         let memory = View { map: &LIVE, device: job.device, peers, watch };
         let lent = Lent { context: job.context, device: job.device, printed: Mutex::new(Vec::new()) };
-        let product = |size: [u32; 3]| size.iter().map(|size| u64::from(*size)).product::<u64>();
-        let few = product(self.grid).saturating_mul(product(self.block)) <= FEW;
+        let few = count(self.grid).saturating_mul(count(self.block)) <= FEW;
         let launch = Launch {
             kernel: &self.callable.kernel,
             loaded: &self.callable.loaded,
