@@ -53,6 +53,16 @@ def status(name: str | int) -> Status:
     return found
 
 
+def _status_of(call: str | None, given: str | int) -> int:
+    """The number of a status that a call can return."""
+    found = status(given)
+    if call is not None and isinstance(given, str):
+        library, other = ("compiler", "driver") if call.startswith("nvrtc") else ("driver", "compiler")
+        if given.startswith("NVRTC_") != (library == "compiler"):
+            raise ValueError(f"{given} is a status of the {other}, and {call} is a call of the {library}")
+    return int(found)
+
+
 def known_calls() -> list[str]:
     """Return the entry points that cuirass calls, of the driver and of the compiler."""
     return _cuirass._known_calls()
@@ -82,9 +92,10 @@ class fail:
         The first call that fails, counted from 1.
     times : int, optional
         How many fail from there on; ``None`` for all.
-    status : str or int
+    status : str or int, optional
         What they return, by its name or number; of calls of the compiler it is one of the compiler's:
-        ``"NVRTC_ERROR_OUT_OF_MEMORY"``.
+        ``"NVRTC_ERROR_OUT_OF_MEMORY"``. Without it, ``CUDA_ERROR_UNKNOWN``, and ``NVRTC_ERROR_INTERNAL_ERROR`` of calls
+        of the compiler.
     done : bool
         Whether the failing call is made all the same: a destroy may return an older error after having worked.
     thread : threading.Thread or int, optional
@@ -94,8 +105,9 @@ class fail:
     Raises
     ------
     ValueError
-        If cuirass makes no such call, there is no such status, it is 0, ``nth`` or ``times`` is, or the thread was not
-        started. Of the call and of the numbers this is said when the block is entered.
+        If cuirass makes no such call, there is no such status, it is one of the other library or 0, ``nth`` or
+        ``times`` is 0, or the thread was not started. Of the call and of the numbers this is said when the block is
+        entered.
     """
 
     def __init__(
@@ -104,14 +116,14 @@ class fail:
         *,
         nth: int = 1,
         times: int | None = 1,
-        status: str | int = "CUDA_ERROR_UNKNOWN",
+        status: str | int | None = None,
         done: bool = False,
         thread: "threading.Thread | int | None" = None,
     ) -> None:
         self._call = call
         self._nth = nth
         self._times = times
-        self._status = int(globals()["status"](status))
+        self._status = None if status is None else _status_of(call, status)
         self._done = done
         self._thread = _number_of(thread)
         self._fault: _cuirass._Fault | None = None

@@ -76,10 +76,18 @@ def test_copies_of_different_sizes_are_refused(device, stream):
             one.copy_to(other, stream=stream)
         with pytest.raises(ValueError, match="same size"):
             one.copy_from(other, stream=stream)
-    with pytest.raises(TypeError, match="src must be a Buffer"):
+    with pytest.raises(TypeError, match=r"src must be a Buffer, not bytes$"):
         small.copy_from(b"16 bytes or not?", stream=stream)
     with pytest.raises(TypeError, match="options must be CopyOptions"):
         small.copy_from(small, stream=stream, options={})
+
+
+@pytest.mark.parametrize("protocol", ["__dlpack__", "__cuda_array_interface__"])
+def test_an_array_as_a_buffer_is_told_how_it_is_copied(device, stream, protocol):
+    buffer, array = device.allocate(16, stream=stream), type("Array", (), {protocol: None})()
+    for copy in (buffer.copy_from, buffer.copy_to):
+        with pytest.raises(TypeError, match=r"(src|dst) must be a Buffer, not Array: .*StridedMemoryView, from_any"):
+            copy(array, stream=stream)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,9 @@ def test_faults_themselves(device, stream):
         testing.fail("cuStreamSynchronize", status="CUDA_ERROR_OUT_OF_MEMRY")
     with pytest.raises(ValueError, match=r"nearest: NVRTC_ERROR_COMPILATION"):
         testing.fail("nvrtcCompileProgram", status="NVRTC_ERROR_COMPILE")
+    for call, status in (("nvrtcCompileProgram", "CUDA_ERROR_OUT_OF_MEMORY"), ("cuInit", "NVRTC_ERROR_OUT_OF_MEMORY")):
+        with pytest.raises(ValueError, match=f"{status} is a status of the .*, and {call} is a call of the "):
+            testing.fail(call, status=status)
     for zero in ({"nth": 0}, {"status": 0}):
         with pytest.raises(ValueError, match="nth from 1"), testing.fail("cuStreamSynchronize", **zero):
             pass
@@ -208,6 +211,18 @@ def test_a_fault_of_the_compiler(device):
     with testing.fail("nvrtcCompileProgram", status=name), pytest.raises(NVRTCError, match=name) as caught:
         program.compile("ptx")
     assert (caught.value.call, caught.value.status) == ("nvrtcCompileProgram", testing.status(name))
+
+
+@pytest.mark.parametrize("call", ["nvrtcCompileProgram", None])
+def test_a_fault_without_a_status_has_one_of_its_library(call, stream):
+    program = Program("__global__ void nothing() {}", "c++")
+    with (
+        testing.fail(call, thread=threading.get_ident()),
+        pytest.raises(NVRTCError, match="NVRTC_ERROR_INTERNAL_ERROR"),
+    ):
+        program.compile("ptx")
+    with testing.fail(call and "cuStreamSynchronize"), pytest.raises(CUDAError, match="CUDA_ERROR_UNKNOWN"):
+        stream.sync()
 
 
 def test_the_fixture(device, stream, cuirass_fail):

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from cuirass import CUDAError, LaunchConfig, launch
+from cuirass import CUDAError, LaunchConfig, Program, ProgramOptions, launch
 from cuirass.utils import StridedMemoryView
 
 from .conftest import refused_before, tells_parameters
@@ -270,7 +270,37 @@ def test_a_config_that_the_driver_refuses(code, stream):
         launch(stream, LaunchConfig(grid=1, block=4096), code.get_kernel("nothing"))
     assert caught.value.call == "cuLaunchKernelEx"
     assert caught.value.status.name == "CUDA_ERROR_INVALID_VALUE"
+    assert "at most 1024 threads, this one would have 4096" in caught.value.__notes__[0]
     stream.sync()
+
+
+def test_shared_memory_that_has_to_be_allowed_first(device, stream, pinned):
+    source = """extern "C" __global__ void last(int* to, int n) {
+        extern __shared__ int shared[];
+        shared[n - 1] = n;
+        to[0] = shared[n - 1];
+    }"""
+    kernel = Program(source, "c++", ProgramOptions(arch=f"sm_{device.arch}")).compile("cubin").get_kernel("last")
+    memory, view = pinned(4, "i")
+    attributes, most = kernel.attributes, 100_000
+    config = LaunchConfig(grid=1, block=1, shmem_size=most)
+    with pytest.raises(CUDAError, match="INVALID_VALUE") as caught:
+        launch(stream, config, kernel, memory, most // 4)
+    assert f"kernel.attributes.max_dynamic_shared_size_bytes = {most} in Python" in caught.value.__notes__[0]
+    attributes.max_dynamic_shared_size_bytes = most
+    attributes[device].preferred_shared_memory_carveout = 60
+    assert (attributes.max_dynamic_shared_size_bytes, attributes.preferred_shared_memory_carveout) == (most, 60)
+    launch(stream, config, kernel, memory, most // 4)
+    stream.sync()
+    assert view.tolist() == [most // 4]
+    with pytest.raises(CUDAError, match=r"INVALID_VALUE.*cuKernelSetAttribute.*value 1000000000, device 0"):
+        attributes.max_dynamic_shared_size_bytes = 1_000_000_000
+    with pytest.raises(ValueError, match="max_dynamic_shared_size_bytes must be from"):
+        attributes.max_dynamic_shared_size_bytes = 2**31
+    with pytest.raises(TypeError, match="expected an int, not float"):
+        attributes.max_dynamic_shared_size_bytes = 1.5
+    with pytest.raises(AttributeError, match="not writable"):
+        attributes.num_regs = 1
 
 
 def test_a_foreign_stream(code, device, stream, pinned):

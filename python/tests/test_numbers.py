@@ -98,6 +98,10 @@ def occupancy(name, *arguments):
     return lambda my, n: getattr(my.kernel.occupancy, name)(*(n if given is ... else given for given in arguments))
 
 
+def attribute(name):
+    return lambda my, n: setattr(my.kernel.attributes, name, n)
+
+
 def constructed(my, n):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -140,6 +144,12 @@ CASES = {
     "IPCBufferDescriptor._init:size": lambda my, n: IPCBufferDescriptor._init(bytes(64), n),
     "Kernel.from_handle:handle": lambda my, n: Kernel.from_handle(n),
     "KernelAttributes.__getitem__:key (device)": lambda my, n: my.kernel.attributes[n],
+    "KernelAttributes.max_dynamic_shared_size_bytes:value (max_dynamic_shared_size_bytes)": attribute(
+        "max_dynamic_shared_size_bytes"
+    ),
+    "KernelAttributes.preferred_shared_memory_carveout:value (preferred_shared_memory_carveout)": attribute(
+        "preferred_shared_memory_carveout"
+    ),
     "KernelOccupancy.max_active_blocks_per_multiprocessor:block_size": occupancy(
         "max_active_blocks_per_multiprocessor", ..., 0
     ),
@@ -284,6 +294,7 @@ ELSEWHERE = {
     "_inject:status": "testing.fail() calls it",
     "_inject:thread": "testing.fail() calls it",
     "_number_of:thread": "testing.fail() calls it",
+    "_status_of:given": "testing.fail() calls it",
     "_sim_reports:mark": "reports() calls it",
     "_sim_seed:seed": "seed() calls it",
     "StridedMemoryView.from_cuda_array_interface:stream_ptr": "as from_any_interface()",

@@ -22,17 +22,25 @@ fn status_names(types: &str, result: &str) -> Result<String> {
     let mut text = String::from(
         "/// The name of a status; `None` for one that the pinned header does not have.\npub fn status_name(code: u32) -> Option<&'static str> { Some(match code {\n",
     );
-    for line in types.lines().map(str::trim) {
-        let Some((name, value)) =
-            line.strip_prefix("pub const ").and_then(|rest| rest.split_once(&format!(": {result} = {result}(")))
-        else {
-            continue;
-        };
-        let Some((value, _)) = value.split_once(')') else { continue };
+    for (name, value) in statuses(types, result) {
         writeln!(text, "{value} => {name:?},")?;
     }
     text.push_str("_ => return None }) }\n");
+    text.push_str("/// The numbers of the statuses, by their names.\n#[allow(missing_docs)]\npub mod status {\n");
+    for (name, value) in statuses(types, result) {
+        writeln!(text, "pub const {name}: u32 = {value};")?;
+    }
+    text.push_str("}\n");
     Ok(text)
+}
+
+/// The names and numbers of a library's statuses.
+fn statuses<'t>(types: &'t str, result: &str) -> impl Iterator<Item = (&'t str, &'t str)> {
+    let (typed, made) = (format!(": {result} = {result}("), ')');
+    types.lines().filter_map(move |line| {
+        let (name, value) = line.trim().strip_prefix("pub const ")?.split_once(&typed)?;
+        Some((name, value.split_once(made)?.0))
+    })
 }
 
 fn write(

@@ -128,7 +128,8 @@ impl Kernel {
     }
 }
 
-/// The attributes of a kernel on a device, each read from the driver (``cuKernelGetAttribute``) when it is asked for.
+/// The attributes of a kernel on a device, each read from the driver (``cuKernelGetAttribute``) when it is asked for. Two
+/// can be set.
 #[pyclass(frozen, subclass, module = "cuirass._cuirass", name = "KernelAttributes")]
 pub struct KernelAttributes {
     kernel: Detached<cuirass::Kernel>,
@@ -137,7 +138,7 @@ pub struct KernelAttributes {
 }
 
 macro_rules! attributes {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident = $attribute:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident $(($set:ident))?: $kind:ident = $attribute:ident;)*) => {
         #[pymethods]
         impl KernelAttributes {
             #[new]
@@ -163,6 +164,18 @@ macro_rules! attributes {
                     let value = run(py, || self.kernel.attribute(KernelAttribute::$attribute, device))?;
                     Ok(attributes!(@ $kind value))
                 }
+
+                $(
+                    #[setter]
+                    fn $set(&self, py: Python<'_>, value: Number<i32>) -> PyResult<()> {
+                        let value = value.named(stringify!($name))?;
+                        let device = match self.device {
+                            Some(device) => device,
+                            None => device::current(py)?,
+                        };
+                        run(py, || self.kernel.set_attribute(KernelAttribute::$attribute, value, device))
+                    }
+                )?
             )*
         }
     };
@@ -189,10 +202,11 @@ attributes! {
     binary_version: int = CU_FUNC_ATTRIBUTE_BINARY_VERSION;
     /// Whether it was compiled with ``-Xptxas --dlcm=ca``.
     cache_mode_ca: bool = CU_FUNC_ATTRIBUTE_CACHE_MODE_CA;
-    /// The most dynamic shared memory that a launch may ask for, in bytes.
-    max_dynamic_shared_size_bytes: int = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    /// How much of the cache should be shared memory, in percent; -1 leaves it to the driver.
-    preferred_shared_memory_carveout: int = CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+    /// The most dynamic shared memory that a launch may ask for, in bytes. It can be set (``cuKernelSetAttribute``), which
+    /// more than 48 KiB need.
+    max_dynamic_shared_size_bytes (set_max_dynamic_shared_size_bytes): int = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    /// How much of the cache should be shared memory, in percent; -1 leaves it to the driver. It can be set.
+    preferred_shared_memory_carveout (set_preferred_shared_memory_carveout): int = CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
     /// Whether it can only be launched with a cluster size.
     cluster_size_must_be_set: bool = CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET;
     /// The cluster width that it needs, in blocks; 0 for any.

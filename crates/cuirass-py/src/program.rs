@@ -155,7 +155,8 @@ impl Program {
         match lowercase(code_type)?.as_str() {
             "c++" => {}
             other @ ("ptx" | "nvvm") => {
-                let message = format!("programs of {other} are not available in this version of cuirass");
+                let instead = if other == "ptx" { "; ObjectCode.from_ptx() loads PTX as it is" } else { "" };
+                let message = format!("programs of {other} are not available in this version of cuirass{instead}");
                 return Err(PyNotImplementedError::new_err(message));
             }
             other => {

@@ -37,15 +37,18 @@ pub fn _inject(
     call: Option<&str>,
     nth: Number<u64>,
     times: Option<Number<u64>>,
-    status: Number<u32>,
+    status: Option<Number<u32>>,
     done: bool,
     thread: Option<Number<u64>>,
 ) -> PyResult<Fault> {
-    let (nth, status) = (nth.named("nth")?, status.named("status")?);
+    let (nth, status) = (nth.named("nth")?, status.map(|status| status.named("status")).transpose()?);
     let times = times.map(|times| times.named("times")).transpose()?;
     let manner = if done { rust::Manner::Done } else { rust::Manner::Refused };
     let fault = call.map_or_else(rust::Fault::in_any_call, rust::Fault::in_call);
-    let mut fault = fault.nth(nth).times(times.unwrap_or(u64::MAX)).status(status).manner(manner);
+    let mut fault = fault.nth(nth).times(times.unwrap_or(u64::MAX)).manner(manner);
+    if let Some(status) = status {
+        fault = fault.status(status);
+    }
     if let Some(thread) = thread {
         fault = fault.on_thread(thread.named("thread")?);
     }

@@ -52,6 +52,9 @@ fn slots() -> Outcome<&'static [Slot]> {
     Ok(SLOTS.get_or_init(|| slots))
 }
 
+const MORE_DEVICES: &str = "the simulated driver has as many devices as CUIRASS_SIM says when the first call is made: \
+                            CUIRASS_SIM=devices=2";
+
 impl Device {
     /// The device of an ordinal.
     ///
@@ -70,10 +73,13 @@ impl Device {
         let slots = slots()?;
         match usize::try_from(ordinal).ok().and_then(|index| slots.get(index)) {
             Some(slot) => Ok(Device(slot)),
-            None => Err(Failure::misuse(
-                Misuse::Value,
-                format!("device_id must be from 0 to {}, it is {ordinal}", i64::try_from(slots.len()).unwrap_or(0) - 1),
-            )),
+            None => {
+                let last = i64::try_from(slots.len()).unwrap_or(0) - 1;
+                let message = format!("device_id must be from 0 to {last}, it is {ordinal}");
+                let failure = Failure::misuse(Misuse::Value, message);
+                let is_simulated = crate::driver::loaded().is_some_and(|library| library.is_simulator);
+                Err(if is_simulated { failure.note(MORE_DEVICES) } else { failure })
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use crate::module::Kernel;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::launch as call;
+use cuirass_call::status::code;
 use cuirass_call::sys::cuda::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
 use cuirass_fault::{Failure, Misuse, room};
 use std::ffi::c_void;
@@ -221,7 +222,39 @@ unsafe fn launch_inner(
     // Whatever the answer: the node may be there even where the call returns an error.
     // A graph that captured it holds the kernel, and the memory whose addresses it was given.
     recording::attach_work(stream, Some(kernel), arguments.iter().filter_map(|argument| argument.buffer));
-    launched
+    match launched {
+        Ok(()) => Ok(()),
+        Err(failure) => Err(explained(failure, config)),
+    }
+}
+
+/// What the driver leaves unsaid where it refuses the shape: the first limit, of those that all devices have, that it is
+/// over.
+#[cold]
+#[inline(never)]
+fn explained(failure: Failure, config: &LaunchConfig) -> Failure {
+    if failure.status() != Some(code::INVALID_VALUE) {
+        return failure;
+    }
+    let LaunchConfig { grid, block, shared_bytes, .. } = config;
+    let threads: u64 = block.iter().map(|&threads| u64::from(threads)).fold(1, u64::saturating_mul);
+    if grid.iter().chain(block).any(|&size| size == 0) {
+        failure.note("a grid has at least one block in each dimension, and a block at least one thread")
+    } else if threads > MOST_THREADS {
+        failure.note(format!("a block has at most {MOST_THREADS} threads, this one would have {threads}"))
+    } else if block[2] > MOST_THREADS_Z {
+        failure.note(format!("a block has at most {MOST_THREADS_Z} threads in z, this one would have {}", block[2]))
+    } else if let Some(blocks) = grid.iter().skip(1).find(|&&blocks| blocks > MOST_BLOCKS_YZ) {
+        failure.note(format!("a grid has at most {MOST_BLOCKS_YZ} blocks in y and in z, this one would have {blocks}"))
+    } else if *shared_bytes > ALWAYS_ALLOWED_SHARED_BYTES {
+        failure.note(format!(
+            "more than {ALWAYS_ALLOWED_SHARED_BYTES} bytes of dynamic shared memory have to be allowed of the kernel first: \
+             kernel.attributes.max_dynamic_shared_size_bytes = {shared_bytes} in Python, in Rust Kernel::set_attribute with \
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+        ))
+    } else {
+        failure
+    }
 }
 
 /// How many arguments a launch may have before it allocates.
@@ -230,6 +263,12 @@ const FEW: usize = 16;
 /// A kernel may have more dynamic shared memory than this where `cuKernelSetAttribute` said so; it said so of the
 /// kernel, and a function has settings of its own, which go before the kernel's.
 const ALWAYS_ALLOWED_SHARED_BYTES: u32 = 48 << 10;
+
+/// Of a block, on every device that CUDA has.
+const MOST_THREADS: u64 = 1024;
+const MOST_THREADS_Z: u32 = 64;
+/// Of a grid.
+const MOST_BLOCKS_YZ: u32 = 65535;
 
 /// A launch that needs attributes.
 ///

@@ -64,6 +64,22 @@ pub use stream::{CaptureStatus, Stream, StreamOptions};
 /// What an operation returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The numbers of the driver's and of the compiler's statuses, by their names: what [`Error::code`] is compared with.
+///
+/// ```no_run
+/// # use cuirass::{Buffer, Result, Stream, memory::MemoryPool, status};
+/// # fn half(pool: &MemoryPool, bytes: usize, stream: &Stream) -> Result<Buffer> {
+/// match pool.allocate(bytes, stream) {
+///     Err(error) if error.code() == Some(status::CUDA_ERROR_OUT_OF_MEMORY) => pool.allocate(bytes / 2, stream),
+///     other => other,
+/// }
+/// # }
+/// ```
+pub mod status {
+    pub use cuirass_call::table::driver::status::*;
+    pub use cuirass_call::table::nvrtc::status::*;
+}
+
 /// The driver's own types, for code that shares handles with other libraries.
 pub use cuirass_call::sys::cuda as raw;
 

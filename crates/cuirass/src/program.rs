@@ -161,7 +161,10 @@ impl Program {
         let log = call::get_program_log(raw).map(|log| text_of(&log));
         let log = match (compiled, log) {
             (Ok(()), log) => log?,
-            (Err(failure), Ok(log)) => return Err(failure.log(log)),
+            (Err(failure), Ok(log)) => {
+                let failure = if log.contains(NO_HEADER) { failure.note(WHERE_HEADERS_ARE) } else { failure };
+                return Err(failure.log(log));
+            }
             (Err(failure), Err(reading)) => return Err(reading.attach_to(failure, "the log could not be read")),
         };
         let (bytes, ptx) = match kind {
@@ -198,6 +201,12 @@ impl Program {
 pub fn compiler_version() -> Result<(i32, i32)> {
     Ok(call::version()?)
 }
+
+/// What NVRTC says of a header that it does not find.
+const NO_HEADER: &str = "could not open source file";
+const WHERE_HEADERS_ARE: &str = "the compiler looks for headers only where it is told to: include_path in Python's \
+                                 ProgramOptions, \"-I...\" among the options in Rust; those of the toolkit are in its \
+                                 folder include";
 
 const FOR_A_COPY: &str = "for a copy of the program";
 

@@ -6,15 +6,15 @@
 //! libraries in the process.
 //!
 //! ```no_run
-//! use cuirass::testing::Fault;
+//! use cuirass::{status, testing::Fault};
 //! # fn main() -> cuirass::Result<()> {
 //! # let device = cuirass::Device::new(0)?;
 //! # let stream = device.create_stream(&cuirass::StreamOptions::default())?;
 //! # let pool = device.memory_resource()?;
-//! let fault = Fault::in_call("cuMemAllocFromPoolAsync").nth(2).status(2 /* CUDA_ERROR_OUT_OF_MEMORY */).inject()?;
+//! let fault = Fault::in_call("cuMemAllocFromPoolAsync").nth(2).status(status::CUDA_ERROR_OUT_OF_MEMORY).inject()?;
 //! let first = pool.allocate(256, &stream)?;
 //! let second = pool.allocate(256, &stream);
-//! assert_eq!(second.unwrap_err().code(), Some(2));
+//! assert_eq!(second.unwrap_err().code(), Some(status::CUDA_ERROR_OUT_OF_MEMORY));
 //! assert_eq!(fault.count(), 1);
 //! # Ok(())
 //! # }
@@ -24,9 +24,9 @@ mod order;
 
 pub use order::{OrderCheck, OrderFinding};
 
-use crate::Result;
+use crate::{Result, status};
 use cuirass_call::load::thread_number;
-use cuirass_call::table::{self, CallInfo, Interceptor, Word, driver::DRIVER, nvrtc::NVRTC};
+use cuirass_call::table::{self, CallInfo, Interceptor, Library, Word, driver::DRIVER, nvrtc::NVRTC};
 use cuirass_fault::lock::Global;
 use cuirass_fault::{Failure, Misuse};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,8 @@ pub struct Fault {
     call: Option<String>,
     nth: u64,
     times: u64,
-    status: u32,
+    /// `None`: what says least, of the library whose call it is in.
+    status: Option<u32>,
     manner: Manner,
     thread: Option<u64>,
 }
@@ -81,7 +82,7 @@ impl Fault {
     /// A fault in whatever call comes, of the driver or of the compiler: with [`nth`](Fault::nth), each call of an
     /// operation fails in turn.
     pub fn in_any_call() -> Fault {
-        Fault { call: None, nth: 1, times: 1, status: 999, manner: Manner::Refused, thread: None }
+        Fault { call: None, nth: 1, times: 1, status: None, manner: Manner::Refused, thread: None }
     }
 
     fn is_in(&self, call: &CallInfo) -> bool {
@@ -100,9 +101,10 @@ impl Fault {
         self
     }
 
-    /// The status that it fails with: 2 is `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// The status that it fails with, one of [`status`](crate::status): `status::CUDA_ERROR_OUT_OF_MEMORY`. Without it,
+    /// calls of the driver fail with `CUDA_ERROR_UNKNOWN`, and those of the compiler with `NVRTC_ERROR_INTERNAL_ERROR`.
     pub fn status(mut self, status: u32) -> Fault {
-        self.status = status;
+        self.status = Some(status);
         self
     }
 
@@ -138,7 +140,7 @@ impl Fault {
             };
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
-        if self.status == 0 || self.nth == 0 || self.times == 0 {
+        if self.status == Some(status::CUDA_SUCCESS) || self.nth == 0 || self.times == 0 {
             let message = "a fault has a status other than 0, nth from 1 and times from 1";
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
@@ -192,7 +194,10 @@ impl Interceptor for Injector {
         }
         failed.fetch_add(1, Ordering::AcqRel);
         first.get_or_init(|| call.name);
-        fault.status
+        fault.status.unwrap_or(match call.library {
+            Library::Nvrtc => status::NVRTC_ERROR_INTERNAL_ERROR,
+            _ => status::CUDA_ERROR_UNKNOWN,
+        })
     }
 }
 

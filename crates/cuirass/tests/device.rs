@@ -34,6 +34,8 @@ fn an_ordinal_that_does_not_exist_is_refused_by_value() {
         let error = Device::new(ordinal).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Value, "{error}");
         assert!(error.to_string().contains(&ordinal.to_string()), "{error}");
+        let is_simulated = driver::loaded().unwrap().is_simulator;
+        assert_eq!(error.notes().iter().any(|note| note.contains("CUIRASS_SIM=devices=2")), is_simulated, "{error}");
     }
     assert_eq!(Device::all().unwrap().len(), usize::try_from(driver::device_count().unwrap()).unwrap());
 }

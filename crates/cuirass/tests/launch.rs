@@ -1,10 +1,10 @@
 //! Programs, kernels and launches, on whichever driver the tests run. NVRTC is real in both cases.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use cuirass::testing::Recording;
+use cuirass::testing::{Fault, Recording};
 use cuirass::{
     Argument, CodeKind, Context, Device, ErrorKind, Kernel, KernelAttribute, LaunchConfig, ObjectCode, Program,
-    ProgramOptions, Stream, StreamOptions, launch,
+    ProgramOptions, Stream, StreamOptions, launch, status,
 };
 use cuirass_testkit as testkit;
 
@@ -124,12 +124,26 @@ fn a_launch_that_the_driver_refuses_says_why() {
     let _alone = testkit::alone();
     let stream = stream();
     let kernel = kernel("nothing");
-    for config in [LaunchConfig::linear(0, 1), LaunchConfig::linear(1, 0), LaunchConfig::linear(1, 2048)] {
+    for (config, why) in [
+        (LaunchConfig::linear(0, 1), "at least one block"),
+        (LaunchConfig::linear(1, 0), "at least one thread"),
+        (LaunchConfig::linear(1, 2048), "at most 1024 threads, this one would have 2048"),
+        (LaunchConfig::new([1; 3], [u32::MAX; 3]), "at most 1024 threads"),
+        (LaunchConfig::new([1; 3], [1, 1, 65]), "at most 64 threads in z, this one would have 65"),
+        (LaunchConfig::new([1, 65536, 1], [1; 3]), "at most 65535 blocks in y and in z, this one would have 65536"),
+        (LaunchConfig::new([1, 1, 70000], [1; 3]), "this one would have 70000"),
+        (LaunchConfig::linear(1, 1).with_shared_bytes(65536), "max_dynamic_shared_size_bytes = 65536"),
+    ] {
         // SAFETY: [test] the kernel takes nothing and does nothing.
         let error = unsafe { launch(&stream, &config, &kernel, &[]) }.unwrap_err();
-        assert_eq!((error.code(), error.call()), (Some(1), "cuLaunchKernelEx"));
+        assert_eq!((error.code(), error.call()), (Some(status::CUDA_ERROR_INVALID_VALUE), "cuLaunchKernelEx"));
         assert!(error.to_string().contains("block"), "{error}");
+        assert!(error.notes().iter().any(|note| note.contains(why)), "{config:?}: {:?}", error.notes());
     }
+    let fault = Fault::in_call("cuLaunchKernelEx").status(status::CUDA_ERROR_INVALID_VALUE).inject().unwrap();
+    // SAFETY: [test] as above.
+    let error = unsafe { launch(&stream, &LaunchConfig::linear(1, 1), &kernel, &[]) }.unwrap_err();
+    assert!(error.notes().is_empty() && fault.count() == 1, "the shape is not what is wrong: {:?}", error.notes());
     // SAFETY: [test] as above.
     unsafe { launch(&stream, &LaunchConfig::linear(3, 64), &kernel, &[]).unwrap() };
     stream.synchronize().unwrap();
@@ -314,6 +328,15 @@ fn compile_errors_carry_the_whole_log() {
     let unknown = ProgramOptions { options: vec!["--no-such-option".into()], ..ProgramOptions::default() };
     let error = Program::new("", &unknown).unwrap().compile_to_ptx().unwrap_err();
     assert_eq!(error.code(), Some(5), "{error}");
+}
+
+#[test]
+fn a_header_that_is_not_found_is_told_where_headers_are() {
+    let _alone = testkit::alone();
+    let source = "#include <not_there.h>\n";
+    let error = Program::new(source, &ProgramOptions::default()).unwrap().compile_to_ptx().unwrap_err();
+    let [note] = error.notes() else { panic!("one note: {:?}", error.notes()) };
+    assert!(note.contains("include_path in Python") && note.contains("-I"), "{note}");
 }
 
 #[test]

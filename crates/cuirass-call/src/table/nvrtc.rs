@@ -694,3 +694,25 @@ pub fn status_name(code: u32) -> Option<&'static str> {
         _ => return None,
     })
 }
+/// The numbers of the statuses, by their names.
+#[allow(missing_docs)]
+pub mod status {
+    pub const NVRTC_SUCCESS: u32 = 0;
+    pub const NVRTC_ERROR_OUT_OF_MEMORY: u32 = 1;
+    pub const NVRTC_ERROR_PROGRAM_CREATION_FAILURE: u32 = 2;
+    pub const NVRTC_ERROR_INVALID_INPUT: u32 = 3;
+    pub const NVRTC_ERROR_INVALID_PROGRAM: u32 = 4;
+    pub const NVRTC_ERROR_INVALID_OPTION: u32 = 5;
+    pub const NVRTC_ERROR_COMPILATION: u32 = 6;
+    pub const NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: u32 = 7;
+    pub const NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION: u32 = 8;
+    pub const NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION: u32 = 9;
+    pub const NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID: u32 = 10;
+    pub const NVRTC_ERROR_INTERNAL_ERROR: u32 = 11;
+    pub const NVRTC_ERROR_TIME_FILE_WRITE_FAILED: u32 = 12;
+    pub const NVRTC_ERROR_NO_PCH_CREATE_ATTEMPTED: u32 = 13;
+    pub const NVRTC_ERROR_PCH_CREATE_HEAP_EXHAUSTED: u32 = 14;
+    pub const NVRTC_ERROR_PCH_CREATE: u32 = 15;
+    pub const NVRTC_ERROR_CANCELLED: u32 = 16;
+    pub const NVRTC_ERROR_TIME_TRACE_FILE_WRITE_FAILED: u32 = 17;
+}

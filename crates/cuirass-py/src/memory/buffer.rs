@@ -630,12 +630,18 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     FILL.replace_method(&class, "fill")
 }
 
+const ARRAYS: &str = ": arrays are copied by cuirass.utils.StridedMemoryView, from_any_interface() of the array and \
+                      from_buffer() of the buffer";
+
 pub(super) fn argument<'a, 'py>(object: &'a Bound<'py, PyAny>, name: &str) -> PyResult<&'a Bound<'py, Buffer>> {
     match object.cast::<Buffer>() {
         Ok(buffer) => Ok(buffer),
         Err(_other) => {
             let kind = object.get_type().name()?;
-            Err(PyTypeError::new_err(format!("{name} must be a Buffer, not {kind}")))
+            let is_array =
+                ["__dlpack__", "__cuda_array_interface__"].iter().any(|name| object.hasattr(*name).unwrap_or(false));
+            let how = if is_array { ARRAYS } else { "" };
+            Err(PyTypeError::new_err(format!("{name} must be a Buffer, not {kind}{how}")))
         }
     }
 }

@@ -111,7 +111,7 @@ fn pattern(value: &Bound<'_, PyAny>) -> PyResult<([u8; 4], usize)> {
     });
     pattern.unwrap_or_else(|error| {
         let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-        let message = format!("value must be an int or have bytes in one piece, not {kind}");
+        let message = format!("value must be an int or have bytes in one piece, as numpy.float32(1) has, not {kind}");
         // What has bytes, but not in one piece, answers another error.
         let wrong = if error.is_instance_of::<PyTypeError>(value.py()) {
             PyTypeError::new_err(message)

@@ -35,6 +35,12 @@ OPERATIONS = [
     pure("Kernel.__repr__", repr, kernel=kernel),
     pure("KernelAttributes.__getitem__", lambda kernel: kernel.attributes[0], kernel=kernel),
     *getters("KernelAttributes", ATTRIBUTES, kernel=kernel, attributes=attributes),
+    *[
+        operation(f"KernelAttributes.{name} (set)",
+                  lambda kernel, attributes, _name=name, _value=value: setattr(attributes, _name, _value), submits=True,
+                  callers=ALL, kernel=kernel, attributes=attributes)
+        for name, value in (("max_dynamic_shared_size_bytes", 1024), ("preferred_shared_memory_carveout", 50))
+    ],
     operation("KernelOccupancy.max_active_blocks_per_multiprocessor",
               lambda kernel, occupancy: occupancy.max_active_blocks_per_multiprocessor(32, 0), callers=ALL,
               kernel=kernel, occupancy=occupancy),

@@ -214,7 +214,8 @@ impl Buffer {
         }
         Err(Failure::misuse(
             Misuse::State,
-            "another stream orders the release of this buffer: use that one, or the unsafe function",
+            "another stream orders the release of this buffer: use that one, or the unsafe function of the same name that \
+             ends in _unordered, whose conditions you then keep",
         ))
     }
 
