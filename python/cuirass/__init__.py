@@ -1,8 +1,12 @@
 """cuirass: the host side of CUDA, with failures that cannot be lost.
 
-The interface is that of ``cuda.core``. ``import cuirass`` loads neither the driver nor the compiler, nor numpy or
-``cuda.bindings``: each is loaded when it is first needed. Without a GPU the simulated device serves, if it is asked
-for: ``CUIRASS_DRIVER=sim``, or ``cuirass.sim.use()``.
+The names are those of ``cuda.core`` 1.2, and the exceptions of 1.3. Not here yet: ``Linker``, programs of PTX or NVVM,
+graphs that are built node by node, program caches, textures and graphics, tensor maps, green contexts, ``checkpoint``,
+and of ``system`` all but ``typing``.
+
+``import cuirass`` loads neither the driver nor the compiler, nor numpy or ``cuda.bindings``: each is loaded when it is
+first needed. Without a GPU the simulated device serves, if it is asked for: ``CUIRASS_DRIVER=sim``, or
+``cuirass.sim.use()``.
 """
 
 from ._cuirass import (

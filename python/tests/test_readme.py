@@ -80,7 +80,7 @@ def test_the_fixture_finds_a_race(tmp_path):
     assert result.returncode == 1
     assert "2 passed, 1 error" in result.stdout, result.stdout
     assert "ERROR test_races.py::test_with_a_race" in result.stdout
-    assert "AssertionError: a fill by cuMemsetD8Async" in result.stdout
+    assert "AssertionError: race: a fill by cuMemsetD8Async" in result.stdout
 
 
 OPERATION = """import cuirass
