@@ -101,8 +101,9 @@ impl Fault {
         self
     }
 
-    /// The status that it fails with, one of [`status`](crate::status): `status::CUDA_ERROR_OUT_OF_MEMORY`. Without it,
-    /// calls of the driver fail with `CUDA_ERROR_UNKNOWN`, and those of the compiler with `NVRTC_ERROR_INTERNAL_ERROR`.
+    /// The status that it fails with, one of [`status`](mod@crate::status): `status::CUDA_ERROR_OUT_OF_MEMORY`. Without
+    /// it, calls of the driver fail with `CUDA_ERROR_UNKNOWN`, and those of the compiler with
+    /// `NVRTC_ERROR_INTERNAL_ERROR`.
     pub fn status(mut self, status: u32) -> Fault {
         self.status = Some(status);
         self
