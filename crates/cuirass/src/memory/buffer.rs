@@ -314,6 +314,11 @@ impl Buffer {
         }
     }
 
+    #[inline]
+    pub(super) fn is_virtual(&self) -> bool {
+        matches!(self.0.parent().source, Source::Virtual(_))
+    }
+
     /// Whether its memory is virtual, and has been mapped in several parts.
     #[inline]
     pub(super) fn has_several_mappings(&self) -> bool {

@@ -25,6 +25,7 @@ use bytemuck::Pod;
 use cuirass_call::memory::buffer as call;
 use cuirass_call::owner::is_answer_to_release;
 use cuirass_call::status::code;
+use cuirass_call::sys::cuda::CUstream;
 use cuirass_fault::{Failure, Misuse};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -366,52 +367,62 @@ impl Buffer {
             let message = format!("a pattern has 1, 2 or 4 bytes, this one has {width}");
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
-        if !self.len().is_multiple_of(width) {
+        // Not a division: the widths are powers of two.
+        if self.len() & (width - 1) != 0 {
             let message = format!("the buffer's {} bytes are no multiple of the pattern's {width}", self.len());
             return Err(Failure::misuse(Misuse::Value, message).raise());
         }
+        if self.is_virtual() {
+            // SAFETY: [stream-ordered-copy] the caller's promise.
+            return unsafe { self.fill_virtual(pattern, stream) };
+        }
         // SAFETY: [stream-ordered-copy] the caller's promise; what is filled is the buffer.
-        let filled = unsafe {
-            match self.reservations() {
-                Some((parts, resource)) if resource.is_host_accessible() => {
-                    fill_mappings(self.as_raw(), parts, pattern, stream)
-                }
-                _ => fill(self.as_raw(), self.len(), pattern, stream),
-            }
-        };
+        let filled = unsafe { fill(self.as_raw(), self.len(), pattern, stream.as_raw()) };
+        self.filled(filled, stream)
+    }
+
+    #[inline]
+    fn filled(&self, filled: Outcome<()>, stream: &Stream) -> Result<()> {
         if recording::any() {
             self.attach(stream);
         }
         Ok(filled.map_err(|failure| explained(failure, [self], stream))?)
     }
-}
 
-/// Fills reserved addresses, one behind the other, a mapping at a time. Measured: of memory of the host a driver refuses a
-/// fill that goes from one to the next. The granularity of mappings is a multiple of every pattern's length.
-///
-/// # Safety
-/// As of [`fill`].
-#[cold]
-unsafe fn fill_mappings(start: u64, parts: &[Reservation], pattern: &[u8], stream: &Stream) -> Outcome<()> {
-    let mut at = start;
-    for bytes in parts.iter().flat_map(Reservation::mappings) {
-        // SAFETY: [stream-ordered-copy] the caller's promise.
-        unsafe { fill(at, *bytes, pattern, stream) }.map_err(|failure| match at - start {
-            0 => failure,
-            done => failure.note(format!("the fill of the first {done} bytes was submitted")),
-        })?;
-        at += *bytes as u64;
+    /// Fills virtual memory; that of the host a mapping at a time. Measured: a driver refuses a fill there that goes from
+    /// one to the next. The granularity of mappings is a multiple of every pattern's length.
+    #[cold]
+    #[inline(never)]
+    unsafe fn fill_virtual(&self, pattern: &[u8], stream: &Stream) -> Result<()> {
+        let whole = [self.len()];
+        let parts = match self.reservations() {
+            Some((parts, resource)) if resource.is_host_accessible() => parts,
+            _ => &[],
+        };
+        let mappings = parts.iter().flat_map(Reservation::mappings);
+        let (start, mut at) = (self.as_raw(), self.as_raw());
+        let filled = mappings.chain(whole.iter().filter(|_whole| parts.is_empty())).try_for_each(|bytes| {
+            // SAFETY: [stream-ordered-copy] the caller's promise; what is filled is the buffer, in parts.
+            let filled = unsafe { fill(at, *bytes, pattern, stream.as_raw()) };
+            let done = at - start;
+            at += *bytes as u64;
+            match done {
+                0 => filled,
+                _ => {
+                    filled.map_err(|failure| failure.note(format!("the fill of the first {done} bytes was submitted")))
+                }
+            }
+        });
+        self.filled(filled, stream)
     }
-    Ok(())
 }
 
 /// Fills so many bytes, a multiple of the pattern's length.
 ///
 /// # Safety
 /// They are there until the stream has passed the fill, and nothing unordered with it touches them.
-#[inline]
-unsafe fn fill(to: u64, bytes: usize, pattern: &[u8], stream: &Stream) -> Outcome<()> {
-    let raw = stream.as_raw();
+#[inline(always)]
+unsafe fn fill(to: u64, bytes: usize, pattern: &[u8], raw: CUstream) -> Outcome<()> {
     // SAFETY: [stream-ordered-copy] the caller's promise; so many elements of the pattern's width are these bytes.
     unsafe {
         match *pattern {
