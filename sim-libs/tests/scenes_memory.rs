@@ -162,6 +162,8 @@ fn pools() {
         assert_eq!(back, [3; 4]);
         d.ok("cuMemFreeAsync", (alias, stream));
         d.ok("cuMemFreeAsync", (p, stream));
+        // The driver would lose the imported pool without this wait.
+        d.ok("cuStreamSynchronize", (stream,));
         d.ok("cuMemPoolDestroy", (imported,));
         d.ok("cuMemPoolDestroy", (shared,));
         d.ok("cuMemPoolDestroy", (plain,));
