@@ -205,8 +205,8 @@ def until_done(name, handle):
 
 
 def pools_that_are_lost(about, location):
-    """An imported pool that is destroyed behind the free of its memory: how many file descriptors four of them leave, by
-    what the host does between the two. All work is waited for afterwards."""
+    """An imported pool that is destroyed behind the free of its memory: how many file descriptors four of them leave,
+    by what the host does between the two. All work is waited for afterwards."""
     stream, other = new_stream(), new_stream()
     event, later = made(Handle, "cuEventCreate", DISABLE_TIMING), made(Handle, "cuEventCreate", DISABLE_TIMING)
 
