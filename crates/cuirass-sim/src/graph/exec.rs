@@ -63,6 +63,9 @@ impl State {
                 Some(conditional) => self.conditional_work(conditional)?,
                 None => node.work.clone(),
             };
+            if let Work::Task(task) = &work {
+                self.can_be_executable(&**task)?;
+            }
             into.push(Step { node: handle, kind, work, after, depth, enabled: true });
             if let Some(child) = node.child {
                 self.steps(child, depth + 1, into)?;

@@ -7,7 +7,7 @@ use crate::status::{Answer, INVALID_VALUE};
 use crate::{report, thread};
 
 impl State {
-    /// Refuses a fill of memory that the device cannot write to. Measured: the host's memory is filled a mapping at a time.
+    /// Refuses a fill of memory that the device cannot write to.
     ///
     /// # Errors
     /// `INVALID_VALUE`
@@ -17,9 +17,17 @@ impl State {
             Some(Origin::Virtual) if !self.memory.virtuals.can_write(device, address, extent) => {
                 self.lacks(address, &format!("which device {device} was given no access to that writes"))
             }
-            Some(Origin::Virtual) if self.memory.virtuals.has_several_of_host(address, extent) => Err(INVALID_VALUE),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a fill of the host's memory that goes from one mapping to the next. Measured: it is captured all the same,
+    /// and the graph is not made executable.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`
+    pub fn is_in_one_mapping(&self, address: u64, extent: u64) -> Answer {
+        if self.memory.virtuals.has_several_of_host(address, extent) { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
     /// Refuses a copy of memory that it needs access to. Measured: of the pools of the host it needs none.

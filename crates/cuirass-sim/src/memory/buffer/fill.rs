@@ -64,6 +64,17 @@ pub(super) fn extent(row: u64, height: u64, pitch: u64) -> Answer<u64> {
     lines.checked_add(row).ok_or(INVALID_VALUE)
 }
 
+impl State {
+    /// Refuses what a driver takes into a graph, and does not make executable.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`
+    pub fn can_be_executable(&self, task: &dyn Task) -> Answer {
+        let Some(fill) = task.as_any().downcast_ref::<Fill>() else { return Ok(()) };
+        self.is_in_one_mapping(fill.to.address, extent(fill.width * fill.element, fill.height, fill.pitch)?)
+    }
+}
+
 impl Bytes for Fill {
     fn attempt(&self) -> Result<(), Missing> {
         let row = self.width * self.element;
@@ -107,7 +118,11 @@ fn fill(raw: CUstream, to: u64, pitch: usize, value: u32, element: u64, width: u
     }
     let task = Fill::new(&state, to, pitch as u64, value, element, (width as u64, height as u64))?;
     let device = state.context(at.context)?.device;
-    state.can_fill(device, to, extent(task.width * task.element, task.height, task.pitch)?)?;
+    let extent = extent(task.width * task.element, task.height, task.pitch)?;
+    state.can_fill(device, to, extent)?;
+    if !state.is_captured(&at) {
+        state.is_in_one_mapping(to, extent)?;
+    }
     state.submit_bytes(&at, task.bytes(), task).map(drop)
 }
 
