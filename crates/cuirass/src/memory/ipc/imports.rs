@@ -230,10 +230,10 @@ fn keep_until_unmapped(pool: MemoryPool, stream: &Stream) -> Outcome<()> {
 fn try_end(kept: &mut Option<(Passing, MemoryPool)>) -> Outcome<Attempt> {
     let Some((mut passing, pool)) = kept.take() else { return Ok(Attempt::Done) };
     match passing.step_and_wait() {
-        Ok(Attempt::Done) => {
-            pools::unmapped(pool.as_raw());
-            passing.close().map(|()| Attempt::Done)
-        }
+        Ok(Attempt::Done) => match (pools::unmapped(pool.as_raw()), passing.close()) {
+            (Ok(()), closed) => closed.map(|()| Attempt::Done),
+            (Err(failure), closed) => Err(destroyed_after(failure, closed)),
+        },
         Ok(Attempt::Wait) => {
             *kept = Some((passing, pool));
             Ok(Attempt::Wait)

@@ -1,7 +1,7 @@
 //! Pools imported from other processes: however often one is imported the driver has it once, and ends it when it was
 //! destroyed as often; it refuses that while memory is imported from it, whichever import that came through (measured).
-//! An end that comes then waits for the last share, which outlives what is imported. What is known here is how much is
-//! imported, how many ends wait, and who was given access.
+//! An end that comes then waits until nothing is imported from it any more, or for the last share. What is known here is
+//! how much is imported, how many ends wait, and who was given access.
 //!
 //! One lock is held across the import and the registration, and across a share's end and the destruction. No report is
 //! made and nothing is dropped under it.
@@ -65,11 +65,26 @@ impl Importing {
     }
 }
 
-/// A piece of memory is imported no more.
-pub(super) fn unmapped(pool: CUmemoryPool) {
-    if let Some(imported) = POOLS.lock().get_mut(&pool.addr()) {
-        imported.mapped = imported.mapped.saturating_sub(1);
+/// A piece of memory is imported no more. With the last one the imports are given back that wait for it, though there are
+/// others of the pool: these may stay for as long as the process does.
+pub(super) fn unmapped(pool: CUmemoryPool) -> Outcome<()> {
+    let mut pools = POOLS.lock();
+    let Some(imported) = pools.get_mut(&pool.addr()) else { return Ok(()) };
+    imported.mapped = imported.mapped.saturating_sub(1);
+    let owed = if imported.mapped == 0 { std::mem::take(&mut imported.owed) } else { 0 };
+    give_back(pool, owed, Ok(()))
+}
+
+/// Gives back imports that have waited, after the answer to another one.
+fn give_back(pool: CUmemoryPool, owed: usize, mut result: Outcome<()>) -> Outcome<()> {
+    for _ in 0..owed {
+        result = match (result, destroy(pool, &[])) {
+            (Ok(()), destroyed) => destroyed,
+            (Err(first), Ok(())) => Err(first),
+            (Err(first), Err(again)) => Err(again.attach_to(first, "another import of the pool was not given back")),
+        };
     }
+    result
 }
 
 /// Gives up a share: an import is given back, or waits while memory is imported from the pool. With the last one come
@@ -88,13 +103,6 @@ pub(in crate::memory) fn release(pool: CUmemoryPool) -> Outcome<()> {
         _ => pools.remove(&pool.addr()).unwrap_or_default(),
     };
     let peers: Vec<Device> = last.peers.lock().clone();
-    let mut result = destroy(pool, &peers);
-    for _ in 0..last.owed {
-        result = match (result, destroy(pool, &[])) {
-            (Ok(()), destroyed) => destroyed,
-            (Err(first), Ok(())) => Err(first),
-            (Err(first), Err(again)) => Err(again.attach_to(first, "another import of the pool was not given back")),
-        };
-    }
-    result
+    let result = destroy(pool, &peers);
+    give_back(pool, last.owed, result)
 }
