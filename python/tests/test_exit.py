@@ -368,6 +368,37 @@ graph.launch(stream)
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_memory_whose_stream_is_busy_at_the_end_is_told():
+    """Imported memory is freed, and its pool is kept; virtual memory is mapped still."""
+    result = child(
+        """
+import cuirass
+from cuirass import Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, VirtualMemoryResource
+device = cuirass.Device(0)
+device.set_current()
+stream, other = device.create_stream(), device.create_stream()
+shared = DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))
+exported = shared.allocate(64, stream=other)
+other.sync()
+mapped = DeviceMemoryResource.from_allocation_handle(device, shared.allocation_handle)
+imported = Buffer.from_ipc_descriptor(mapped, exported.ipc_descriptor, stream=stream)
+virtual = VirtualMemoryResource(device).allocate(64, stream=stream)
+source = 'extern "C" __global__ void endless(volatile int* p) { while (*p == 0) {} }'
+code = cuirass.Program(source, "c++").compile("cubin")
+flag = device.allocate(64, stream=stream)
+flag.fill(0, stream=stream)
+cuirass.launch(stream, cuirass.LaunchConfig(grid=1, block=1), code.get_kernel("endless"), flag)
+imported.close()
+mapped.close()
+virtual.close()
+""",
+        timeout=60,
+    )
+    assert result.returncode == 0
+    (line,) = [line for line in result.stderr.splitlines() if "CUDAWarning" in line]
+    assert "2 releases still wait for a capture or for a stream's work to end" in line
+
+
 def test_a_capture_that_is_open_at_the_end_is_told():
     result = child(
         """
@@ -384,7 +415,7 @@ del buffer
     )
     assert result.returncode == 0
     (line,) = [line for line in result.stderr.splitlines() if "CUDAWarning" in line]
-    assert "a release still waits for a capture to end: what it was to release is leaked" in line
+    assert "a release still waits for a capture or for a stream's work to end: what it was to release is leaked" in line
     assert "inconsistency" not in result.stderr
 
 

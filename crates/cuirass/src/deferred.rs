@@ -189,8 +189,12 @@ pub fn report_left_at_exit() {
     let left = drain();
     if left > 0 {
         let message = match left {
-            1 => "a release still waits for a capture to end: what it was to release is leaked".to_owned(),
-            left => format!("{left} releases still wait for a capture to end: what they were to release is leaked"),
+            1 => "a release still waits for a capture or for a stream's work to end: what it was to release is leaked"
+                .to_owned(),
+            left => format!(
+                "{left} releases still wait for a capture or for a stream's work to end: what they were to release is \
+                 leaked"
+            ),
         };
         Failure::misuse(Misuse::State, message).report("ending the process");
     }
