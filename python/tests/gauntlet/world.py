@@ -4,6 +4,7 @@ import gc
 import pickle
 import re
 import sys
+import time
 import warnings
 
 import cuirass
@@ -53,10 +54,12 @@ class World:
         self.device.properties  # noqa: B018
         for at_rest in self._at_rest:
             at_rest()
-        cuirass.drain()
+        # A busy device may take a while to do what a release waits for.
+        tries = 0
+        while cuirass.drain() and tries < 200:
+            tries += 1
+            time.sleep(0.001)
         self.device.sync()
-        # What waited for work that a busy device has only done now.
-        cuirass.drain()
 
     def _show(self, message, category, filename, lineno, file=None, line=None):
         current = cuirass._cuirass._gauntlet_current()

@@ -48,10 +48,11 @@ pub fn other_context() -> Result<Context> {
 /// Puts what is kept for the process into the same state: what waited for a capture to end released, the primary
 /// context retained, the default pool known, what other processes would export there, all work done.
 pub fn rest() -> Result<()> {
-    cuirass::drain();
-    // What waited for work that a busy device has only done now; where that cannot be waited for, the end says so.
-    if device().synchronize().is_ok() {
-        cuirass::drain();
+    // A busy device may take a while to do what a release waits for.
+    let mut tries = 0;
+    while cuirass::drain() > 0 && tries < 200 {
+        tries += 1;
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     device().memory_resource()?;
     crate::memory_ipc::rest()?;
