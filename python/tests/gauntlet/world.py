@@ -27,6 +27,7 @@ class World:
         makers = [make for one in operations for make in one.makers.values()]
         modules = {getattr(make, "__module__", None) for make in makers}
         # What a family keeps for the process.
+        self._for_good = 0
         self._at_rest = [module.at_rest for name in modules if hasattr(module := sys.modules.get(name), "at_rest")]
         self.device = cuirass.Device(0)
         self._other = self.device.create_context()
@@ -54,11 +55,13 @@ class World:
         self.device.properties  # noqa: B018
         for at_rest in self._at_rest:
             at_rest()
-        # A busy device may take a while to do what a release waits for.
-        tries = 0
-        while cuirass.drain() and tries < 200:
-            tries += 1
-            time.sleep(0.001)
+        # Where other processes keep the device busy that takes long; what waits for a capture that was given up does so
+        # for good, and is waited for once.
+        end, left = time.monotonic() + 5, cuirass.drain()
+        while left > self._for_good and time.monotonic() < end:
+            time.sleep(0.0002)
+            left = cuirass.drain()
+        self._for_good = left
         self.device.sync()
 
     def _show(self, message, category, filename, lineno, file=None, line=None):

@@ -8,7 +8,9 @@ use cuirass::{
     Context, Device, Error, Event, EventOptions, Kernel, ObjectCode, Program, ProgramOptions, Result, Stream,
     StreamOptions,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Device 0.
 pub fn device() -> Device {
@@ -45,15 +47,23 @@ pub fn other_context() -> Result<Context> {
     Context::create(device())
 }
 
+/// Tries what waits until it is done, which takes long where other processes keep the device busy; what waits for a
+/// capture that was given up does so for good, and is waited for once.
+fn drain_all() {
+    static FOR_GOOD: AtomicUsize = AtomicUsize::new(0);
+    let begin = Instant::now();
+    let mut left = cuirass::drain();
+    while left > FOR_GOOD.load(Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_micros(200));
+        left = cuirass::drain();
+    }
+    FOR_GOOD.store(left, Ordering::Relaxed);
+}
+
 /// Puts what is kept for the process into the same state: what waited for a capture to end released, the primary
 /// context retained, the default pool known, what other processes would export there, all work done.
 pub fn rest() -> Result<()> {
-    // A busy device may take a while to do what a release waits for.
-    let mut tries = 0;
-    while cuirass::drain() > 0 && tries < 200 {
-        tries += 1;
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    drain_all();
     device().memory_resource()?;
     crate::memory_ipc::rest()?;
     device().synchronize()
