@@ -25,6 +25,7 @@ from cuirass import (
 )
 from cuirass.utils import CopyOptions, copy_batch, prefetch_batch
 
+from .conftest import is_sim
 from .leak_kinds import Foreign, each_closed, fails, in_thread, kind
 
 # Streams, events, contexts, devices
@@ -354,7 +355,9 @@ def shared_pools(at):
     return _shared(at, lambda: DeviceMemoryResource(at.device, DeviceMemoryResourceOptions(ipc_enabled=True)))
 
 
-@kind("pinned pool shared and imported", fewer=5)
+# Measured, in C: a driver keeps 1,700 bytes of the heap for each import of a pool of the host that a device is given
+# access to, which it does not have before.
+@kind("pinned pool shared and imported", fewer=5, theirs=0 if is_sim() else 1800)
 def shared_pinned_pools(at):
     return _shared(at, lambda: PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True)))
 
