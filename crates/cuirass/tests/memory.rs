@@ -418,3 +418,32 @@ fn a_pool_whose_own_device_was_given_access_closes_without_a_failure() {
     assert_eq!(refused.status().unwrap().name, "CUDA_ERROR_INVALID_DEVICE");
     pool.close().unwrap();
 }
+
+/// With the last buffer go its pool, its stream and the stream's context: the pool before what its memory was freed in,
+/// whether the release comes at once or had to wait.
+#[test]
+fn a_pool_ends_before_the_context_that_its_memory_was_freed_in() {
+    let _alone = testkit::alone();
+    for waits in [false, true] {
+        let context = Context::create(device()).unwrap();
+        let stream = Stream::create(&context, &StreamOptions::default()).unwrap();
+        let pool = DeviceMemoryResource::create(device(), &DeviceMemoryResourceOptions::default()).unwrap();
+        let buffer = pool.allocate(64, &stream).unwrap();
+        let builder = waits.then(|| stream.create_graph_builder().unwrap());
+        drop((context, stream, pool));
+        if let Some(builder) = &builder {
+            builder.begin_building(cuirass::graph::CaptureMode::Relaxed).unwrap();
+        }
+        let recording = Recording::start();
+        drop(buffer);
+        assert_eq!(cuirass::pending_releases(), usize::from(waits));
+        if let Some(builder) = builder {
+            builder.close().unwrap();
+        }
+        assert_eq!(cuirass::drain(), 0);
+        let calls: Vec<_> = recording.take().iter().map(|record| record.call).collect();
+        let ends = ["cuMemFreeAsync", "cuMemPoolDestroy", "cuStreamDestroy_v2", "cuCtxDestroy_v2"];
+        let made: Vec<_> = calls.into_iter().filter(|call| ends.contains(call)).collect();
+        assert_eq!(made, ends, "{waits}");
+    }
+}

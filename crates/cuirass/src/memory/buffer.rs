@@ -167,7 +167,12 @@ fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
     match try_release_to_pool(range, &resource, &stream)? {
-        Attempt::Done => Ok(()),
+        Attempt::Done => {
+            // Each may be the last share of its own: a pool ends before the context does that its memory was freed in.
+            drop(resource);
+            drop(stream);
+            Ok(())
+        }
         Attempt::Wait => {
             deferred::defer(Memory::NAME, range, move || try_release_to_pool(range, &resource, &stream));
             Ok(())
