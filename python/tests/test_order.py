@@ -178,6 +178,7 @@ def released_by_the_host_too_early(bench, mended):
     driver = pytest.importorskip("cuda.bindings.driver")
     _, address = driver.cuMemAllocAsync(SIZE, int(bench.b.handle))
     launch(bench.b, GRID, bench.code.get_kernel("add"), np.uint64(int(address)), np.int32(COUNT), np.int32(1))
+    idle()
     if mended:
         bench.b.sync()
     assert driver.cuMemFree(address)[0] == 0
@@ -186,6 +187,7 @@ def released_by_the_host_too_early(bench, mended):
 def staging_released_too_early(bench, mended):
     staging = bench.pinned()
     bench.x.copy_to(staging, stream=bench.a)
+    idle()
     if mended:
         bench.a.sync()
     staging.close()
@@ -298,6 +300,7 @@ def import_given_up_too_early(bench, mended):
     mapped = DeviceMemoryResource.from_allocation_handle(bench.device, shared.allocation_handle)
     imported = Buffer.from_ipc_descriptor(mapped, exported.ipc_descriptor, stream=bench.a)
     bench.move(bench.b, bench.x, imported)
+    idle()
     if mended:
         bench.a.wait(bench.b)
     imported.close()
