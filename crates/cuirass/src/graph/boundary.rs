@@ -1,6 +1,6 @@
 //! Keeps releases away from a stream while a capture of it begins or ends. Measured: a driver (580) ends the process when
-//! another thread works on the stream at that moment, whatever the work is, while the threads that work on a stream that
-//! is captured already do no harm.
+//! another thread makes nearly any call on the stream at that moment (`facts/README.md`); calls on a stream that is captured
+//! already did no harm.
 //!
 //! A release passes the boundary with a count, and has to wait in the deferred queue where a capture is crossing it; a
 //! capture that crosses it waits until no release is on its way. Streams share a few boundaries by their handles, so that
