@@ -6,7 +6,11 @@ Each kind of ``leak_memory.py`` and ``leak_work.py`` is created and released ove
 dropped, and left to the collector in a cycle, on the thread that made it and on another one. Before, and after each of
 eight equal parts, it is counted what the process holds. What is judged is the median of the eight differences: a table
 that grew once does not disturb it, and what is lost in every cycle is in every part. What grew is measured again, three
-times at most, because a leak is there each time.
+times at most, because a leak is there each time; what grew then too is measured way by way.
+
+It is a program of its own, so that it counts what cuirass does and not what came before: the caches that malloc keeps for
+each thread are off, because what is in them counts as given out. With ``--serve`` it reads names of kinds and answers each
+with a line of JSON, for ``test_leaks.py``.
 
 heap      bytes that malloc has given out and not got back, in all its arenas, by a cycle: at most 1
 blocks    blocks of Python's own allocator, by a cycle: at most 0.02
@@ -26,6 +30,7 @@ import ctypes
 import gc
 import importlib.util
 import itertools
+import json
 import os
 import queue
 import sys
@@ -57,6 +62,8 @@ BOUNDS |= {"threads": (0, 0), "device": (0, 0)}
 # What all parts together may leave beside 8 bytes a cycle: what grows by doubling is in few parts.
 TOTALS = {"heap": 1 << 18, "resident": 1 << 20}
 PAGE = os.sysconf("SC_PAGE_SIZE")
+WAY_NAMES = [f"{end} {where}" for where in ("here", "on another thread") for end in ("closed", "dropped", "collected")]
+EXACT_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 clear_caches = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
 
 
@@ -194,6 +201,8 @@ class Row(NamedTuple):
     driver: dict
     reports: int
     leaks: list
+    # Where something leaked: bytes of heap that a cycle left, for each way in which the object ended.
+    ways: dict
 
 
 class Measure:
@@ -221,6 +230,8 @@ class Measure:
         for begin in range(0, cycles, BATCH):
             batch = range(begin, min(begin + BATCH, cycles))
             for way, end in enumerate(ends):
+                if end is None:
+                    continue
                 things = [make() for number in batch if number % WAYS == way]
                 if way < WAYS // 2:
                     while things:
@@ -252,9 +263,25 @@ class Measure:
                 row = self._parts(kind, make, ends, part, reports)
                 if not row.leaks:
                     break
+            else:
+                row.ways.update(self._ways(make, ends, part, reports))
         del make, close, ends, made
         self.settle()
         return row
+
+    def _ways(self, make, ends, part, reports):
+        """Bytes of heap by a cycle that ended in each of the ways."""
+        ways = {}
+        for way, name in enumerate(WAY_NAMES):
+            only = [ends[way] if way == other else None for other in range(WAYS)]
+            self.counter.count(0)
+            for number in range(PARTS):
+                self.turn(make, only, part)
+                self.settle()
+                reports.clear()
+                self.counter.count(number + 1)
+            ways[name] = self.counter.grown("heap") / (part // WAYS)
+        return ways
 
     def _parts(self, kind, make, ends, part, reports):
         told, marked = len(reports), cuirass.sim.reports_mark() if is_sim() else 0
@@ -292,7 +319,7 @@ class Measure:
             leaks.append("reports")
         for name in ("heap", "blocks", "resident"):
             counts[name] /= part
-        return Row(kind.name, part * PARTS, elapsed / (part * PARTS) * 1e6, counts, driver, strange, leaks)
+        return Row(kind.name, part * PARTS, elapsed / (part * PARTS) * 1e6, counts, driver, strange, leaks, {})
 
 
 class _Reports(list):
@@ -327,7 +354,23 @@ def table(rows):
         line += f"{counts['heap']:8.2f}{counts['blocks']:8.3f}{counts['resident']:9.2f}"
         line += f"{counts['files']:6.0f}{counts['maps']:6.0f}{counts['threads']:8.0f}{counts['device']:8.0f}"
         line += f"{sum(map(abs, row.driver.values())):8d}{row.reports:8d}"
-        yield line + (f"  LEAKS: {', '.join(row.leaks)} {row.driver or ''}" if row.leaks else "")
+        yield line + (f"  LEAKS: {', '.join(row.leaks)} {row.driver or ''} {row.ways}" if row.leaks else "")
+
+
+def serve():
+    """Measures the kinds that the lines of its input name, with their numbers of cycles."""
+    measure = Measure()
+    kinds = {kind.name: kind for kind in KINDS}
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        name, cycles = json.loads(line)
+        if reason := kinds[name].missing(measure.at):
+            answer = {"missing": reason}
+        else:
+            answer = measure.kind(kinds[name], cycles)._asdict()
+        print(json.dumps(answer), flush=True)
+    measure.stop()
 
 
 def main():
@@ -335,7 +378,12 @@ def main():
     parser.add_argument("--cycles", type=int, default=100_000, help="of each kind; slow kinds make fewer")
     parser.add_argument("--seconds", type=float, help="about how long all kinds may take together")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help="words of their names; all kinds by default")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if os.environ.get("GLIBC_TUNABLES") is None:
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | EXACT_MALLOC)
+    if asked.serve:
+        return serve()
     chosen = [kind for kind in KINDS if not asked.kinds or any(word in kind.name for word in asked.kinds)]
     begin, rows, skipped = time.monotonic(), [], []
     measure = Measure()
