@@ -8,9 +8,9 @@ eight equal parts, it is counted what the process holds. What is judged is the m
 that grew once does not disturb it, and what is lost in every cycle is in every part. What grew is measured again, three
 times at most, because a leak is there each time; what grew then too is measured way by way.
 
-It is a program of its own, so that it counts what cuirass does and not what came before: the caches that malloc keeps for
-each thread are off, because what is in them counts as given out. With ``--serve`` it reads names of kinds and answers each
-with a line of JSON, for ``test_leaks.py``.
+It is a program of its own, so that it counts what cuirass does and not what came before: the caches that malloc keeps
+for each thread are off, because what is in them counts as given out. With ``--serve`` it reads names of kinds and
+answers each with a line of JSON, for ``test_leaks.py``.
 
 heap      bytes that malloc has given out and not got back, in all its arenas, by a cycle: at most 1
 blocks    blocks of Python's own allocator, by a cycle: at most 0.02
