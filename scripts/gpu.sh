@@ -3,7 +3,7 @@
 #
 #   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU)
 #   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust gauntlet python leaks stress demo ops bench
-#                                 cold (all by default but stress)
+#                                 cold crash (all by default but stress and crash)
 #
 # The machine with the GPU needs Python 3.11+ with numpy and pytest, gcc and CUDA 13's toolkit; no Rust.
 set -uo pipefail
@@ -82,6 +82,18 @@ run_stress() {
   local code
   timeout 580 python3 python/tests/stress.py --seconds "${STRESS_SECONDS:-300}"; code=$?
   row "stress, ${STRESS_SECONDS:-300} s" "exit $code"
+}
+
+# The stress test with every driver call noted, until it ends or the process crashes: then what the notes say of that.
+run_crash() {
+  local code folder=/tmp/last-calls driver log=${OUT:-.}/last-calls.txt
+  driver=$(ldconfig -p | awk '/libcuda.so.1 / { print $NF; exit }')
+  mkdir -p $folder && gcc -O2 -g -shared -fPIC -o $folder/libcuda.so.1 scripts/last-calls/last-calls.c -ldl -lpthread
+  rm -f "$log"
+  LAST_CALLS_DRIVER=$driver LAST_CALLS_LOG=$log LD_LIBRARY_PATH=$folder:${LD_LIBRARY_PATH:-} \
+    timeout 580 python3 python/tests/stress.py --seconds "${STRESS_SECONDS:-300}"; code=$?
+  [ -f "$log" ] && python3 scripts/last-calls/tell.py "$log" | tee "${OUT:-.}/last-calls-told.txt" | head -200
+  row "stress, every call noted" "exit $code"
 }
 
 # Where a test ends the process, what comes after its file is run by another one. The gauntlet has a step of its own.

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::load;
 use crate::status::driver_call;
 use cuirass_sys::cuda::{CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use std::ptr::null_mut;
 
 /// `cuStreamBeginCapture_v2`
 pub fn stream_begin_capture(stream: CUstream, mode: CUstreamCaptureMode) -> Result<()> {
@@ -87,8 +88,24 @@ fn raw_info(stream: CUstream) -> Result<RawInfo> {
 }
 
 /// `cuStreamGetCaptureInfo_v3` (before CUDA 12.3 `cuStreamGetCaptureInfo_v2`): the capture's status, and its number.
+/// Nothing else is asked for, so that the driver makes no list of dependencies.
 pub fn stream_get_capture_id(stream: CUstream) -> Result<(CUstreamCaptureStatus, u64)> {
-    raw_info(stream).map(|info| (info.status, info.id))
+    let (mut status, mut id) = (CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
+    let (graph, nodes, edges, count) = (null_mut(), null_mut(), null_mut(), null_mut());
+    if load::is_since(12030) {
+        driver_call!(
+            entry!(cuStreamGetCaptureInfo_v3),
+            (stream, &raw mut status, &raw mut id, graph, nodes, edges, count),
+            "stream {stream:p}"
+        )?;
+    } else {
+        driver_call!(
+            entry!(cuStreamGetCaptureInfo_v2),
+            (stream, &raw mut status, &raw mut id, graph, nodes, count),
+            "stream {stream:p}"
+        )?;
+    }
+    Ok((status, id))
 }
 
 /// As [`stream_get_capture_id`], with all that there is to know.

@@ -201,7 +201,9 @@ impl Works for Buffer {
         let stream = stream()?;
         let mut bytes = vec![0_u8; self.len()];
         self.copy_to_slice(&mut bytes, &stream)?;
-        for byte in &mut bytes {
+        // Some thousand of them, the last one too: virtual memory has millions.
+        let step = 1 + self.len() / 4096;
+        for byte in bytes.iter_mut().rev().step_by(step) {
             *byte = byte.wrapping_add(1);
         }
         self.copy_from_slice(&bytes, &stream)?;
