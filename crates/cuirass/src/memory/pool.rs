@@ -3,7 +3,7 @@
 use crate::context::{Context, capture, scope};
 use crate::deferred;
 use crate::device::Device;
-use crate::graph::recording;
+use crate::graph::{boundary, recording};
 use crate::memory::buffer::{Buffer, MemoryResource};
 use crate::memory::ipc::{Sharing, pools};
 use crate::memory::location::Location;
@@ -125,7 +125,11 @@ struct Ownership {
 pub(super) fn destroy(pool: CUmemoryPool, peers: &[Device]) -> Outcome<()> {
     capture::release(format_args!("memory pool {pool:p}"), || {
         let revoked = peer::revoke(pool, peers);
-        match (revoked, call::destroy(pool)) {
+        let destroyed = {
+            let _captures_wait = boundary::destroying_pool();
+            call::destroy(pool)
+        };
+        match (revoked, destroyed) {
             (Ok(()), destroyed) => destroyed,
             (Err(revoking), Ok(())) => Err(revoking.note("the pool itself was destroyed")),
             (Err(revoking), Err(destroying)) => Err(destroying.attach_to(revoking, "destroying the pool failed too")),

@@ -11,7 +11,7 @@ use crate::deferred;
 use crate::device::Device;
 use crate::memory::pool::{Peers, destroy};
 use crate::{Outcome, driver};
-use cuirass_call::memory::{ipc as call, pool as pool_call};
+use cuirass_call::memory::ipc as call;
 use cuirass_call::sys::cuda::CUmemoryPool;
 use cuirass_fault::lock::{Global, Guard};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(super) fn import(context: &Context, file: RawFd) -> Outcome<(CUmemoryPool, P
             known.owed += 1;
             Ok(())
         }
-        _ => pool_call::destroy(pool),
+        _ => destroy(pool, &[]),
     };
     let pool = scope::create(context.raw(), || call::pool_import_from_shareable_handle(file), undo)?;
     let imported = pools.entry(pool.addr()).or_default();
