@@ -3,7 +3,9 @@
 #
 #   scripts/gpu.sh pack          build everything here into .build/gpu (needs no GPU)
 #   scripts/gpu.sh run [STEP…]   run it where the GPU is: rust gauntlet python leaks stress demo ops bench
-#                                 cold crash (all by default but stress and crash)
+#                                 cold beside crash (all by default but the stress test, which is stress or crash).
+#                                 Steps joined by + run beside each other, each with a log of its own; STEP@1 runs on
+#                                 the second GPU: `run bench cold+demo rust+gauntlet+python+leaks@1`
 #
 # The machine with the GPU needs Python 3.11+ with numpy and pytest, gcc and CUDA 13's toolkit; no Rust.
 set -uo pipefail
@@ -41,8 +43,24 @@ for line in sys.stdin:
   du -sh "$PACK"
 }
 
-declare -a TABLE=()
-row() { TABLE+=("$(printf '%-28s %s' "$1" "$2")"); }
+# A line of the table that is printed last. Steps that run beside others are processes of their own.
+TABLE=$(mktemp)
+row() { printf '%-28s %s\n' "$1" "$2" >> "$TABLE"; }
+
+run_group() {
+  local step device steps=(${1//+/ })
+  if [ ${#steps[@]} -eq 1 ] && [[ $1 != *@* ]]; then
+    "run_$1"
+    return
+  fi
+  for step in "${steps[@]}"; do
+    device=0
+    [[ $step == *@* ]] && device=${step#*@}
+    (export CUDA_VISIBLE_DEVICES=$device; "run_${step%@*}") > "${OUT:-.}/${step%@*}.log" 2>&1 &
+  done
+  wait
+  for step in "${steps[@]}"; do printf -- '-- %s\n' "$step"; tail -n 25 "${OUT:-.}/${step%@*}.log"; done
+}
 
 find_nvrtc() {
   python3 - <<'PY'
@@ -94,6 +112,14 @@ run_crash() {
     timeout 580 python3 python/tests/stress.py --seconds "${STRESS_SECONDS:-300}"; code=$?
   [ -f "$log" ] && python3 scripts/last-calls/tell.py "$log" | tee "${OUT:-.}/last-calls-told.txt" | head -200
   row "stress, every call noted" "exit $code"
+}
+
+# Which calls the driver survives beside the begin and end of captures.
+run_beside() {
+  local code
+  gcc -O2 -pthread -I/usr/local/cuda/include facts/measure_beside_capture.c -o "$PACK/beside" -L/usr/local/cuda/lib64/stubs -lcuda
+  timeout 200 "$PACK/beside" "${BESIDE_SECONDS:-3}" | tee "${OUT:-.}/beside.txt"; code=${PIPESTATUS[0]}
+  row "calls beside captures" "exit $code, $(grep -c 'signal' "${OUT:-.}/beside.txt") cases ended the process"
 }
 
 # Where a test ends the process, what comes after its file is run by another one. The gauntlet has a step of its own.
@@ -161,9 +187,9 @@ case "${1:-run}" in
     export PYTHONPATH=/tmp/site CUIRASS_DRIVER=gpu PYTHONUNBUFFERED=1
     CUIRASS_NVRTC=$(find_nvrtc) && export CUIRASS_NVRTC
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    for step in ${@:-rust gauntlet python leaks demo ops bench cold}; do "run_$step"; done
-    printf '\n%s\n' "${TABLE[@]}"
-    ! printf '%s\n' "${TABLE[@]}" | grep -qE '\[[1-9]|exit [1-9]'
+    for group in ${@:-bench cold rust gauntlet python leaks demo ops beside}; do run_group "$group"; done
+    printf '\n'; cat "$TABLE"
+    ! grep -qE '\[[1-9]|exit [1-9]' "$TABLE"
     ;;
-  *) sed -n 2,8p "$0"; exit 2 ;;
+  *) sed -n 2,11p "$0"; exit 2 ;;
 esac
