@@ -7,12 +7,12 @@ nothing while there is none. It affects the calls that cuirass makes, not those 
         ...
     assert fault.count == 1
 
-In a test of pytest the same is a fixture, whose faults end with the test::
+In a test of pytest the same is a fixture, whose faults end with the test. If one was in no call, a test that passes
+otherwise fails at its end; ``unused_ok=True`` says that this is meant::
 
     def test_a_failed_allocation(cuirass_fail):
-        fault = cuirass_fail("cuMemAllocFromPoolAsync", status="CUDA_ERROR_OUT_OF_MEMORY")
+        cuirass_fail("cuMemAllocFromPoolAsync", status="CUDA_ERROR_OUT_OF_MEMORY")
         ...
-        assert fault.count == 1
 """
 
 from collections import namedtuple
