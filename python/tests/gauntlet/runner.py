@@ -1,5 +1,6 @@
 """The whole gauntlet, a process a family; or a part of it in this one."""
 
+import difflib
 import os
 import sys
 
@@ -31,21 +32,44 @@ def main(arguments):
         case []:
             return whole(families())
         case ["--family", name]:
-            sweep(families()[name], told=True)
+            sweep(of_family(name), told=True)
             return 0
         case ["--operation", name]:
-            chosen = [one for one in operations() if name in (one.name, one.title)]
-            return 0 if sweep(chosen, whole=True) else 1
+            return 0 if sweep(operations(name), whole=True) else 1
         case ["--faulted", title]:
-            return faulted([one for one in operations() if one.title == title])
+            return faulted(operations(title, whole_title=True))
         case [*names] if not any(name.startswith("-") for name in names):
-            return whole({name: families()[name] for name in names})
+            return whole({name: of_family(name) for name in names})
     print(sys.modules[__package__].__doc__)
     return 2
 
 
-def operations():
-    return [one for family in families().values() for one in family]
+def of_family(name):
+    """The operations of a family; ends the program where there is none of that name."""
+    known = families()
+    if name not in known:
+        unknown("family", name, f"there are {', '.join(known)}")
+    return known[name]
+
+
+def operations(name, *, whole_title=False):
+    """The operations of a name, or with a title; ends the program where there is none."""
+    known = [one for family in families().values() for one in family]
+    chosen = [one for one in known if name == one.title or (name == one.name and not whole_title)]
+    if not chosen:
+        words = dict.fromkeys(
+            word for one in known for word in ((one.title,) if whole_title else (one.name, one.title))
+        )
+        near = difflib.get_close_matches(name, words)
+        unknown(
+            "operation", name, f"the nearest: {', '.join(near)}" if near else "families/ has a file of them a family"
+        )
+    return chosen
+
+
+def unknown(what, name, rest):
+    print(f"{WHAT}: there is no {what} {name!r}; {rest}", file=sys.stderr)
+    sys.exit(2)
 
 
 def sweep(chosen, *, whole=False, told=False, fault=None):

@@ -42,6 +42,28 @@ def test_names_of_operations_are_theirs_alone():
     assert len(titles) == len(set(titles))
 
 
+# What is asked for that is not there, and what is said then.
+ASKED = {
+    "a family": (["--family", "nonsense"], "there is no family 'nonsense'; there are context, device, "),
+    "families": (["stream", "nonsense"], "there is no family 'nonsense'; there are context, device, "),
+    "an operation": (["--operation", "Stream.clos"], "there is no operation 'Stream.clos'; the nearest: Stream.close"),
+    "nothing like it": (["--operation", "qqqq"], "there is no operation 'qqqq'; families/ has a file of them a family"),
+    "a title": (["--faulted", "Stream.sinc"], "there is no operation 'Stream.sinc'; the nearest: Stream.sync"),
+}
+
+
+@needs_engine
+@pytest.mark.parametrize("case", ASKED)
+def test_what_is_not_there_is_named_in_one_line(case):
+    arguments, said = ASKED[case]
+    result = gauntlet(*arguments, part="slice:1")
+    assert result.returncode == 2 and result.stdout == "", result.stdout + result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"gauntlet (Python): {said}"), line
+    if "famil" in case:
+        assert all(name in line for name in registry.families())
+
+
 @needs_engine
 @pytest.mark.timeout(400)
 def test_a_part(capfd):

@@ -40,6 +40,7 @@ use cuirass_testkit::instrument::Instrument;
 use cuirass_testkit::operation::{Caller, Ends, Operation};
 use cuirass_testkit::sweep::{Extent, Sweep, Violation, World};
 use cuirass_testkit::{choose, runner};
+use std::cmp::Reverse;
 use std::process::{Command, ExitCode};
 
 type Family = (&'static str, fn() -> Vec<Operation>);
@@ -75,9 +76,23 @@ fn main() -> ExitCode {
             println!("gauntlet: test");
             ExitCode::SUCCESS
         }
+        ["--family", name] if FAMILIES.iter().all(|(family, _)| family != name) => {
+            let families: Vec<&str> = FAMILIES.iter().map(|(family, _)| *family).collect();
+            unknown(&format!("there is no family {name:?}; there are {}", families.join(", ")))
+        }
         ["--family", name] => child(|family, _| family == *name, runner::extent()),
+        [option @ ("--faulted" | "--operation"), name] if !is_operation(name, *option == "--faulted") => {
+            unknown(&format!(
+                "there is no operation {name:?}; {}",
+                match near(name).as_slice() {
+                    [] => "crates/cuirass/tests/gauntlet has a file of them a family".to_owned(),
+                    near => format!("the nearest: {}", near.join(", ")),
+                }
+            ))
+        }
         ["--faulted", title] => faulted(title),
         ["--operation", name] => alone(name),
+        [option @ ("--family" | "--faulted" | "--operation"), ..] => unknown(&format!("{option} wants one name")),
         ["--exporter"] => memory_ipc::exporter(),
         // Other tests were asked for.
         other if other.iter().any(|word| *word == "--ignored" || is_filter(word)) => ExitCode::SUCCESS,
@@ -89,9 +104,69 @@ fn is_filter(word: &str) -> bool {
     !word.starts_with('-') && !"gauntlet".contains(word)
 }
 
+/// What was asked for is not there, as a line on stderr.
+fn unknown(what: &str) -> ExitCode {
+    eprintln!("gauntlet: {what}");
+    ExitCode::from(2)
+}
+
+fn every() -> impl Iterator<Item = Operation> {
+    FAMILIES.iter().flat_map(|(_, operations)| operations())
+}
+
+fn is_operation(name: &str, whole_title: bool) -> bool {
+    every().any(|operation| operation.title() == name || (operation.name == name && !whole_title))
+}
+
+/// The operations whose names begin and end most as one that is none does, at most three.
+fn near(name: &str) -> Vec<&'static str> {
+    let alike = |other: &str| {
+        let same = |(one, other): &(u8, u8)| one.eq_ignore_ascii_case(other);
+        let begin = name.bytes().zip(other.bytes()).take_while(same).count();
+        let end = name.bytes().rev().zip(other.bytes().rev()).take_while(same).count();
+        (begin + end).min(name.len())
+    };
+    let mut near: Vec<(usize, &str)> = every().map(|operation| (alike(operation.name), operation.name)).collect();
+    near.retain(|(alike, _)| alike * 3 > name.len() * 2);
+    near.sort_unstable_by_key(|(alike, name)| (Reverse(*alike), name.len(), *name));
+    near.dedup();
+    near.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+/// What this program says of what is not there, where that is not one line with the names that are.
+fn misspelt() -> Vec<String> {
+    let asked = [
+        (
+            &["--family", "nonsense"][..],
+            "gauntlet: there is no family \"nonsense\"; there are program, device, context",
+        ),
+        (
+            &["--operation", "Stream::clos"],
+            "gauntlet: there is no operation \"Stream::clos\"; the nearest: Stream::close",
+        ),
+        (
+            &["--faulted", "Steam::close"],
+            "gauntlet: there is no operation \"Steam::close\"; the nearest: Stream::close",
+        ),
+        (&["--operation", "qqqq"], "gauntlet: there is no operation \"qqqq\"; crates/cuirass/tests/gauntlet has"),
+        (&["--family"], "gauntlet: --family wants one name"),
+    ];
+    let mut wrong = Vec::new();
+    for (arguments, said) in asked {
+        let output = Command::new(std::env::current_exe().expect("this program's path")).args(arguments).output();
+        let output = output.expect("this program");
+        let line = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() != Some(2) || !line.starts_with(said) || line.lines().count() != 1 {
+            wrong.push(format!("{}: {}, and it says {line}", arguments.join(" "), output.status));
+        }
+    }
+    wrong
+}
+
 /// Everything, a process a family.
 fn whole() -> ExitCode {
     let mut wrong = registered::check(FAMILIES);
+    let misspelt = misspelt();
     if std::env::var("CUIRASS_DRIVER").is_ok_and(|driver| driver == "gpu") {
         println!("gauntlet: over the system's driver");
     }
@@ -103,9 +178,12 @@ fn whole() -> ExitCode {
     for wrong in &wrong {
         println!("not registered: {wrong}");
     }
+    for wrong in &misspelt {
+        println!("not told in one line: {wrong}");
+    }
     runner::print("gauntlet, in a context lost to a kernel's fault", &after, &lost);
     runner::print("gauntlet", &totals, &violations);
-    end(wrong.is_empty() && violations.is_empty() && lost.is_empty())
+    end(wrong.is_empty() && misspelt.is_empty() && violations.is_empty() && lost.is_empty())
 }
 
 /// This program again, for one job.
@@ -121,8 +199,7 @@ fn process(what: &str, job: &str) -> Command {
 
 /// The operations that make calls, or a part of them.
 fn faulted_titles() -> Vec<String> {
-    let all = FAMILIES.iter().flat_map(|(_, operations)| operations());
-    let titles = all.filter(|operation| operation.ends != Ends::MakesNoCall).map(|operation| operation.title());
+    let titles = every().filter(|operation| operation.ends != Ends::MakesNoCall).map(|operation| operation.title());
     match runner::extent() {
         Extent::Full => titles.collect(),
         Extent::Slice(seed, one_in) => {
