@@ -1,8 +1,10 @@
 """The functions with a calling form of their own: the common form of a call and every other give the same."""
 
+import contextlib
 import gc
 import inspect
 import pickle
+import re
 import sys
 
 import pytest
@@ -318,3 +320,76 @@ def test_references_are_given_back(code, device, stream):
         calls()
     gc.collect()
     assert [sys.getrefcount(one) for one in kept] == before
+
+
+# Classes without a public name: that of what an attribute gives is all that it has.
+PRIVATE = {"_MemPoolAttributes", "_StridedLayout"}
+
+
+def wrong_uses(thing):
+    """Calls with the wrong arguments, and properties that are set or read wrongly, of all that an object has."""
+    for name in dir(type(thing)):
+        if name.startswith("_"):
+            continue
+        value = getattr(type(thing), name)
+        if callable(value):
+            method = getattr(thing, name)
+            yield lambda method=method: method(*[object()] * 20)
+            yield lambda method=method: method(nonsense=1)
+            yield lambda value=value: value(object())
+            parameters = inspect.signature(method).parameters.values()
+            if any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+                   for one in parameters):  # fmt: skip
+                yield method
+        else:
+            yield lambda name=name: setattr(thing, name, object())
+            yield lambda name=name: delattr(thing, name)
+            yield lambda value=value: value.__get__(object())
+    yield lambda: thing.nonsense
+    yield lambda: setattr(thing, "nonsense", 1)
+    yield lambda: type(thing)(*[object()] * 20)
+
+
+def test_messages_have_names_that_users_know(code, device, stream):
+    """Whatever is wrong with a use of a public class: no message speaks of the class that it has its methods of."""
+    pools = [DeviceMemoryResource(device), cuirass.DeviceMemoryResource(device, cuirass.DeviceMemoryResourceOptions())]
+    for kind in (cuirass.PinnedMemoryResource, cuirass.ManagedMemoryResource):
+        with contextlib.suppress(CUDAError):
+            pools.append(kind())
+    others = [
+        cuirass.LegacyPinnedMemoryResource(), cuirass.VirtualMemoryResource(device), device.allocate(16, stream=stream),
+        device, device.context, device.properties, stream, stream.record(), code, code.get_kernel("nothing"), ONE,
+        device.create_graph_builder(), pools[0].attributes,
+    ]  # fmt: skip
+    messages = []
+    for thing in (*pools, *others):
+        for use in wrong_uses(thing):
+            try:
+                use()
+            except Exception as error:
+                messages.append(f"{type(error).__name__}: {error}")
+    assert len(messages) > 400
+    private = [text for text in messages if set(re.findall(r"\b_[A-Z]\w+", text)) - PRIVATE]
+    assert private == []
+    resource = pools[0]
+    for call, text in (
+        (lambda: resource.allocate(16), "MemoryResource.allocate() missing 1 required keyword argument: 'stream'"),
+        (lambda: resource.deallocate(0), "MemoryResource.deallocate() missing 1 required positional argument: 'size'"),
+        (
+            lambda: setattr(resource, "handle", 1),
+            "attribute 'handle' of 'cuirass.MemoryResource' objects is not writable",
+        ),
+        (cuirass._cuirass._MemPool, "Memory pool objects are not made by calling the class; use DeviceMemoryResource"),
+    ):
+        with pytest.raises((TypeError, AttributeError, RuntimeError), match=re.escape(text)):
+            call()
+
+
+def test_the_class_of_pools_as_python_sees_it():
+    """It has a name of its own, though messages do without."""
+    base = DeviceMemoryResource.__base__
+    assert base is cuirass._cuirass._MemPool and base.__base__ is cuirass.MemoryResource
+    assert repr(base) == "<class 'cuirass._cuirass._MemPool'>"
+    assert base.allocate.__qualname__ == "_MemPool.allocate"
+    assert pickle.loads(pickle.dumps(base)) is base
+    assert pickle.loads(pickle.dumps(cuirass.MemoryResource)) is cuirass.MemoryResource

@@ -203,5 +203,5 @@ def test_every_class_that_can_be_closed_is_in_the_table(device):
         thing = things[0] if isinstance(things, tuple) else things
         tested.update(type(thing).__mro__)
         del thing, things
-    names = {kind.__name__ for kind in classes - tested}
+    names = {kind.__qualname__ for kind in classes - tested}
     assert names == {"IPCAllocationHandle", "GraphMemoryResource"}

@@ -67,8 +67,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::pinned::LegacyPinnedMemoryResource>()?;
     module.add_class::<memory::pinned::PinnedMemoryResource>()?;
     module.add_class::<memory::pool::DeviceMemoryResource>()?;
-    module.add_class::<memory::pool::MemPool>()?;
-    memory::pool::install(py)?;
+    memory::pool::add(module)?;
     module.add_class::<memory::pool_attributes::MemPoolAttributes>()?;
     module.add_class::<memory::resource::MemoryResource>()?;
     module.add_class::<memory::r#virtual::VirtualMemoryResource>()?;

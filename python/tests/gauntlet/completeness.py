@@ -67,7 +67,7 @@ def is_data(value):
 
 
 def kinds():
-    return {value.__name__ for _, _, value in exported() if inspect.isclass(value) and not is_data(value)}
+    return {value.__qualname__ for _, _, value in exported() if inspect.isclass(value) and not is_data(value)}
 
 
 def names():
@@ -84,7 +84,7 @@ def names():
 
 def members(kind):
     if is_constructed(kind):
-        yield f"{kind.__name__}()"
+        yield f"{kind.__qualname__}()"
     for name, value in vars(kind).items():
         is_property = inspect.isdatadescriptor(value) or isinstance(value, property)
         is_special = name.startswith("__") and name.endswith("__")
@@ -95,11 +95,13 @@ def members(kind):
         ):
             continue
         if is_property or inspect.isroutine(value) or isinstance(value, (classmethod, staticmethod)):
-            yield f"{kind.__name__}.{name}"
+            yield f"{kind.__qualname__}.{name}"
         if is_property and is_settable(kind, name):
-            yield f"{kind.__name__}.{name} (set)"
+            yield f"{kind.__qualname__}.{name} (set)"
     # The buffer protocol has names in a class since Python 3.12 alone.
-    yield from (f"{kind.__name__}.{name}" for name in BUFFER_PROTOCOL if (kind.__name__, name) in stub_methods())
+    yield from (
+        f"{kind.__qualname__}.{name}" for name in BUFFER_PROTOCOL if (kind.__qualname__, name) in stub_methods()
+    )
 
 
 def is_constructed(kind):
@@ -150,4 +152,4 @@ def setters():
 
 def is_settable(kind, name):
     value = vars(kind)[name]
-    return value.fset is not None if isinstance(value, property) else (kind.__name__, name) in setters()
+    return value.fset is not None if isinstance(value, property) else (kind.__qualname__, name) in setters()

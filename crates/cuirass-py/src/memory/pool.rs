@@ -19,8 +19,9 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-/// What resources that are a pool of the driver's have in common.
-#[pyclass(frozen, weakref, subclass, extends = MemoryResource, module = "cuirass._cuirass", name = "_MemPool")]
+/// What resources that are a pool of the driver's have in common. Messages call it by the name that users know, that of
+/// its base; [`add`] gives it the name of its own that it is found by.
+#[pyclass(frozen, weakref, subclass, extends = MemoryResource, module = "cuirass", name = "MemoryResource")]
 pub struct MemPool {
     slot: Slot<MemoryPool>,
     raw: u64,
@@ -82,7 +83,7 @@ impl MemPool {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<PyClassInitializer<MemPool>> {
-        not_constructed("_MemPool", "one of its subclasses")
+        not_constructed("Memory pool", "DeviceMemoryResource, PinnedMemoryResource or ManagedMemoryResource")
     }
 
     /// Memory of ``size`` bytes, usable in the stream's order (``cuMemAllocFromPoolAsync``).
@@ -416,7 +417,11 @@ raw!(static ALLOCATE = |call| {
     Some(made.and_then(|buffer| Ok(Bound::new(call.py, buffer)?.into_ptr())))
 });
 
-/// Puts the methods in that are called most.
-pub fn install(py: Python<'_>) -> PyResult<()> {
-    ALLOCATE.replace_method(&py.get_type::<MemPool>(), "allocate")
+/// Adds the class that the pools have in common, with the methods that are called most.
+pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let class = module.py().get_type::<MemPool>();
+    class.setattr("__module__", "cuirass._cuirass")?;
+    class.setattr("__qualname__", "_MemPool")?;
+    module.add("_MemPool", &class)?;
+    ALLOCATE.replace_method(&class, "allocate")
 }
