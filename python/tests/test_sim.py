@@ -80,6 +80,11 @@ except (RuntimeError, cuirass.CUDAError) as error:
 def test_an_unknown_text():
     with pytest.raises(RuntimeError):
         cuirass._cuirass._sim_text("absent")
+    with pytest.raises(RuntimeError):
+        cuirass._cuirass._sim_number("absent")
+    with pytest.raises(ValueError, match="since must be from 0 to 18446744073709551615, it is -1"):
+        sim.reports(-1)
+    assert sim.reports(2**64 - 1) == []
     assert cuirass._cuirass._sim_calls_made("cuAbsent") is None
     assert is_sim()
 

@@ -1,12 +1,11 @@
 //! The simulated driver: choosing it, and what it says of itself.
-#![allow(unsafe_code)]
 
 use crate::error::run;
 use crate::number::Number;
+use cuirass::driver::simulator::{self, Text};
 use cuirass::driver::{self, Driver};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -82,76 +81,58 @@ pub fn drain(py: Python<'_>) -> usize {
     py.detach(cuirass::drain)
 }
 
-fn symbol(py: Python<'_>, name: &str) -> PyResult<*mut std::ffi::c_void> {
+/// What the simulator answers; an exception where another driver is in use.
+fn ask<T: Send>(py: Python<'_>, question: impl FnOnce() -> Option<T> + Send) -> PyResult<T> {
     prepare(py)?;
-    match driver::simulator_symbol(name) {
-        Some(found) => Ok(found.as_ptr()),
-        None => Err(PyRuntimeError::new_err(
+    py.detach(question).ok_or_else(|| {
+        PyRuntimeError::new_err(
             "the simulated driver is not in use: set CUIRASS_DRIVER=sim, or call cuirass.sim.use() before the first call",
-        )),
-    }
+        )
+    })
 }
 
-/// Asks for a text's length, then for the text, until it fits.
-fn text(mut read: impl FnMut(*mut c_char, usize) -> usize) -> String {
-    let mut room = read(std::ptr::null_mut(), 0);
-    loop {
-        let mut bytes = vec![0_u8; room + 1];
-        let length = read(bytes.as_mut_ptr().cast(), bytes.len());
-        if length <= room {
-            bytes.truncate(length);
-            return String::from_utf8_lossy(&bytes).into_owned();
-        }
-        room = length;
+/// The same of what it answers 0 to, if it does it.
+fn tell(py: Python<'_>, order: impl FnOnce() -> Option<i32> + Send) -> PyResult<()> {
+    match ask(py, order)? {
+        0 => Ok(()),
+        answer => Err(PyRuntimeError::new_err(format!("the simulator answered {answer}"))),
     }
 }
 
 /// One of the simulator's texts: ``census``, ``objects``, ``state``, ``calls``.
 #[pyfunction]
 pub fn _sim_text(py: Python<'_>, name: &str) -> PyResult<String> {
-    if !matches!(name, "census" | "objects" | "state" | "calls") {
-        return Err(PyRuntimeError::new_err("no such text"));
-    }
-    let symbol = symbol(py, &format!("cuirass_sim_{name}"))?;
-    // SAFETY: [simulator-export] the export's documented signature.
-    let read: unsafe extern "C" fn(*mut c_char, usize) -> usize = unsafe { std::mem::transmute(symbol) };
-    // SAFETY: [simulator-export] as documented: it writes no more than there is room.
-    Ok(text(|bytes, room| unsafe { read(bytes, room) }))
+    let which = match name {
+        "census" => Text::Census,
+        "objects" => Text::Objects,
+        "state" => Text::State,
+        "calls" => Text::Calls,
+        _ => return Err(PyRuntimeError::new_err("no such text")),
+    };
+    ask(py, || simulator::text(which))
 }
 
 /// The simulator's reports from a mark on, one JSON object a line.
 #[pyfunction]
-pub fn _sim_reports(py: Python<'_>, mark: u64) -> PyResult<String> {
-    let symbol = symbol(py, "cuirass_sim_reports")?;
-    // SAFETY: [simulator-export] the export's documented signature.
-    let read: unsafe extern "C" fn(u64, *mut c_char, usize) -> usize = unsafe { std::mem::transmute(symbol) };
-    // SAFETY: [simulator-export] as documented.
-    Ok(text(|bytes, room| unsafe { read(mark, bytes, room) }))
+pub fn _sim_reports(py: Python<'_>, mark: Number<u64>) -> PyResult<String> {
+    let mark = mark.named("since")?;
+    ask(py, || simulator::reports_since(mark))
 }
 
 /// One of the simulator's numbers: ``reports_mark``, ``pending``.
 #[pyfunction]
 pub fn _sim_number(py: Python<'_>, name: &str) -> PyResult<u64> {
-    if !matches!(name, "reports_mark" | "pending") {
-        return Err(PyRuntimeError::new_err("no such number"));
+    match name {
+        "reports_mark" => ask(py, simulator::reports_mark),
+        "pending" => ask(py, simulator::pending),
+        _ => Err(PyRuntimeError::new_err("no such number")),
     }
-    let symbol = symbol(py, &format!("cuirass_sim_{name}"))?;
-    // SAFETY: [simulator-export] the export's documented signature.
-    let read: unsafe extern "C" fn() -> u64 = unsafe { std::mem::transmute(symbol) };
-    // SAFETY: [simulator-export] as documented.
-    Ok(unsafe { read() })
 }
 
 /// How often the program made a call; `None` for a call that the simulator does not have.
 #[pyfunction]
 pub fn _sim_calls_made(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
-    let symbol = symbol(py, "cuirass_sim_calls_made")?;
-    let name = CString::new(name)?;
-    // SAFETY: [simulator-export] the export's documented signature.
-    let read: unsafe extern "C" fn(*const c_char) -> u64 = unsafe { std::mem::transmute(symbol) };
-    // SAFETY: [simulator-export] as documented.
-    let made = unsafe { read(name.as_ptr()) };
-    Ok((made != u64::MAX).then_some(made))
+    ask(py, || simulator::calls_made(name))
 }
 
 /// Turns the stream-order checker on or off; it is on until it was turned off as often.
@@ -160,12 +141,7 @@ pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
     // The simulator has nothing to check before it is initialised.
     prepare(py)?;
     run(py, || cuirass::Device::all().map(drop))?;
-    let symbol = symbol(py, "cuirass_sim_check_order")?;
-    // SAFETY: [simulator-export] the export's documented signature.
-    let set: unsafe extern "C" fn(c_int) -> c_int = unsafe { std::mem::transmute(symbol) };
-    // SAFETY: [simulator-export] as documented.
-    let answer = py.detach(|| unsafe { set(c_int::from(on)) });
-    if answer == 0 { Ok(()) } else { Err(PyRuntimeError::new_err(format!("the simulator answered {answer}"))) }
+    tell(py, || simulator::check_order(on))
 }
 
 /// A deterministic schedule with a seed; a free one without.
@@ -173,21 +149,5 @@ pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
 #[pyo3(signature = (seed=None))]
 pub fn _sim_seed(py: Python<'_>, seed: Option<Number<u64>>) -> PyResult<()> {
     let seed = seed.map(|seed| seed.named("seed")).transpose()?;
-    let answer: c_int = match seed {
-        Some(seed) => {
-            let symbol = symbol(py, "cuirass_sim_set_seed")?;
-            // SAFETY: [simulator-export] the export's documented signature.
-            let set: unsafe extern "C" fn(u64) -> c_int = unsafe { std::mem::transmute(symbol) };
-            // SAFETY: [simulator-export] as documented.
-            py.detach(|| unsafe { set(seed) })
-        }
-        None => {
-            let symbol = symbol(py, "cuirass_sim_clear_seed")?;
-            // SAFETY: [simulator-export] the export's documented signature.
-            let clear: unsafe extern "C" fn() -> c_int = unsafe { std::mem::transmute(symbol) };
-            // SAFETY: [simulator-export] as documented.
-            py.detach(|| unsafe { clear() })
-        }
-    };
-    if answer == 0 { Ok(()) } else { Err(PyRuntimeError::new_err(format!("the simulator answered {answer}"))) }
+    tell(py, || simulator::set_seed(seed))
 }

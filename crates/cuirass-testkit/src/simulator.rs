@@ -1,19 +1,10 @@
 //! What the simulated driver tells beside its answers: what is alive, and which bugs it saw. Nothing on a real one.
 
-use cuirass_call::{load, simulator};
-use std::ffi::{CStr, c_char};
+use cuirass_call::simulator;
 
 /// What is alive, as it writes it: `{"stream":1,"event":0,…}`; `None` on a real driver.
 pub fn census() -> Option<String> {
-    let symbol = load::simulator_symbol("cuirass_sim_census")?;
-    // SAFETY: [simulator-export] writes at most the given number of bytes, with a NUL, and returns how many the whole
-    // text has.
-    unsafe {
-        let census: unsafe extern "C" fn(*mut c_char, usize) -> usize = std::mem::transmute(symbol.as_ptr());
-        let mut bytes = vec![0_u8; census(std::ptr::null_mut(), 0) + 1];
-        census(bytes.as_mut_ptr().cast(), bytes.len());
-        text_of(&bytes)
-    }
+    simulator::text(simulator::Text::Census)
 }
 
 /// The number that its next report will have; `None` on a real driver.
@@ -35,8 +26,4 @@ pub fn bugs_since(mark: Option<u64>) -> Vec<String> {
     let mut reports = reports_since(mark);
     reports.retain(|report| !expected.iter().any(|expected| report.contains(expected)));
     reports
-}
-
-fn text_of(bytes: &[u8]) -> Option<String> {
-    CStr::from_bytes_until_nul(bytes).ok().map(|text| text.to_string_lossy().into_owned())
 }

@@ -5,6 +5,7 @@
 //! an error that names it.
 
 use crate::{Outcome, Result};
+pub use cuirass_call::simulator;
 use cuirass_call::{device as call, driver as seam, load};
 use cuirass_fault::{Cause, Facts, Failure, Library, Misuse};
 use std::path::PathBuf;
