@@ -1,6 +1,7 @@
 import contextlib
 import ctypes
 import pickle
+import re
 import struct
 
 import pytest
@@ -160,6 +161,120 @@ def test_numpy_scalars(passed, kernel, value, wanted):
         assert passed(kernel, value) == wanted
 
 
+# What a kernel gets of each of NumPy's kinds of scalars, by the characters that it has for them: the kernel that takes
+# one, a value, its bytes. What is refused has what is said of it.
+TYPECODES = {
+    "?": ("byte", True),
+    **dict.fromkeys("bB", ("byte", 7)),
+    **dict.fromkeys("hH", ("half_", 700)),
+    **dict.fromkeys("iI", ("word", 70_000)),
+    **dict.fromkeys("lLqQnNpP", ("quad", 1 << 40)),
+    "e": ("half_", 1.5),
+    "f": ("word", 1.5),
+    "d": ("quad", 1.5),
+    "F": ("quad", 1.5 - 2.5j),
+    "D": ("bytes16", 1.5 - 2.5j),
+    "g": ("bytes16", "no floating-point numbers of that size"),
+    "G": ("bytes16", "no complex numbers of that size"),
+    "S": ("byte", "a text; copy its bytes to a Buffer"),
+    "U": ("word", "a text; copy its bytes to a Buffer"),
+    "c": ("byte", "a text; copy its bytes to a Buffer"),
+    "V": ("quad", b"\1\2\3\4\5\6\7\10"),
+    # It is whatever it was made of.
+    "O": ("quad", 1 << 40),
+    **dict.fromkeys("Mm", ("quad", 1 << 40)),
+}
+
+
+def test_every_kind_of_numpys_is_in_the_table():
+    assert set(TYPECODES) == set("".join(numpy.typecodes.values()))
+
+
+@pytest.mark.parametrize("code_", TYPECODES)
+def test_each_kind_of_numpys_scalars(passed, code_):
+    kernel, value = TYPECODES[code_]
+    kind = numpy.dtype(code_).type
+    if isinstance(value, str):
+        # Of a class that is derived from it, too; whether it has as many bytes as the parameter or not.
+        made = "x" if code_ in "cSU" else 1.5
+        for scalar in (kind(made), numpy.array([made], code_)[0], type("Mine", (kind,), {})(made)):
+            for other in ("byte", "half_", "word", "quad", "bytes16"):
+                with pytest.raises(TypeError, match=f"argument 1 is of type .*, which cannot .*: .*{value}"):
+                    passed(other, scalar)
+        return
+    scalar = kind(value, "s") if code_ in "Mm" else kind(value)
+    wanted = value if code_ == "O" else int.from_bytes(scalar.tobytes(), "little")
+    if kernel == "bytes16":
+        wanted = (wanted & ((1 << 64) - 1), wanted >> 64)
+    # The second time its type is known.
+    for _ in range(2):
+        assert passed(kernel, scalar) == wanted
+    if code_ not in "VO":
+        # An item of an array of the other order of bytes is a scalar of this machine's.
+        swapped = numpy.array([scalar]).astype(numpy.asarray(scalar).dtype.newbyteorder("S"))
+        assert passed(kernel, swapped[0]) == wanted
+        with refused_by_size("parameter 1 has"):
+            passed("bytes16" if kernel != "bytes16" else "quad", scalar)
+
+
+@pytest.mark.parametrize("dtype", [
+    [("x", "f4"), ("id", "i4")],
+    [("name", "S8")],
+    [("letters", "U2")],
+    [("when", "M8[ns]")],
+    [("bytes", "u1", (8,))],
+    [("inner", [("a", "u4"), ("b", "u2", (2,))])],
+    # Parts that lie over each other, with nothing between, or with room: as they are.
+    {"names": ["a", "b"], "formats": ["u8", "u4"], "offsets": [0, 4]},
+    {"names": ["a", "b"], "formats": ["u1", "<u4"], "offsets": [0, 1], "itemsize": 8},
+    "V8",
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [numpy.void, numpy.record])
+def test_records_are_their_bytes(passed, dtype, kind):
+    value = numpy.frombuffer(b"\1\2\0\0\5\0\0\0", numpy.dtype((kind, numpy.dtype(dtype))))[0]
+    assert isinstance(value, kind)
+    assert passed("quad", value) == 0x5_0000_0201
+
+
+@pytest.mark.parametrize(("dtype", "text"), [
+    ([("a", "O")], "refers to objects of Python"),
+    ([("a", "u4"), ("b", [("c", "O", (2,))])], "refers to objects of Python"),
+    ([("a", ">i8")], "not in this machine's order"),
+    ([("a", ">u4", (2,))], "not in this machine's order"),
+    ([("a", [("b", ">f4")], (2,))], "not in this machine's order"),
+    ([("a", ">M8[s]")], "not in this machine's order"),
+    ([("a", ">U2")], "not in this machine's order"),
+    ([("a", "g")], "no floating-point numbers of that size"),
+    ([("a", "G", (1,))], "no complex numbers of that size"),
+    ([], "it has no bytes"),
+    ("V0", "it has no bytes"),
+])  # fmt: skip
+def test_records_that_a_kernel_can_make_nothing_of(passed, dtype, text):
+    value = numpy.empty(1, dtype)[0]
+    for kernel in ("quad", "bytes16"):
+        with pytest.raises(TypeError, match=rf"argument 1 is of type numpy\.void, which cannot .*: .*{text}"):
+            passed(kernel, value)
+
+
+def test_a_record_of_the_other_order_is_converted_as_the_message_says(passed):
+    value = numpy.array([(5, 7)], [("a", ">u4"), ("b", ">u2", (2,))])[0]
+    with pytest.raises(TypeError) as caught:
+        passed("quad", value)
+    advice = re.search(r"value\.astype\(.*\)\)", str(caught.value))[0]
+    assert passed("quad", eval(advice, {"value": value})) == 0x7_0007_0000_0005
+
+
+def test_numpys_scalars_of_other_packages(passed):
+    """Those of small numbers are no numpy.void, though they have its kind."""
+    types = pytest.importorskip("ml_dtypes")
+    kinds = {kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, numpy.generic)}
+    assert {types.bfloat16, types.float8_e4m3fn, types.int4} < kinds
+    for kind in kinds:
+        scalar = kind(1)
+        kernel = {1: "byte", 2: "half_", 4: "word"}[len(scalar.tobytes())]
+        assert passed(kernel, scalar) == int.from_bytes(scalar.tobytes(), "little")
+
+
 def test_numpy_scalars_of_another_size(passed):
     for wrong in (numpy.int32(1), numpy.float16(1), numpy.complex128(1)):
         with refused_by_size("parameter 1 has 8 bytes"):
@@ -245,8 +360,9 @@ def test_wrong_arguments(code, device, stream, pinned):
     for wrong in ours:
         with pytest.raises(TypeError, match=f"argument 0 is of type {type(wrong).__name__}"):
             launch(stream, ONE, kernel, wrong, 1, 2)
-    with pytest.raises(TypeError, match="copy it to a Buffer"):
-        launch(stream, ONE, kernel, numpy.zeros(3), 1, 2)
+    for wrong, advice in ((numpy.zeros(3), "copy it to a Buffer"), ("x", "copy its bytes"), (b"x", "copy its bytes")):
+        with pytest.raises(TypeError, match=advice):
+            launch(stream, ONE, kernel, wrong, 1, 2)
     array = StridedMemoryView.from_buffer(memory, (16,), itemsize=4)
     with pytest.raises(TypeError, match=r"pass view\.ptr"):
         launch(stream, ONE, kernel, array, 1, 2)

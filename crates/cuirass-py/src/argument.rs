@@ -1,6 +1,8 @@
 //! Python objects as kernel arguments, bit for bit.
 #![allow(unsafe_code)]
 
+mod numpy;
+
 use crate::graph::condition::GraphCondition;
 use crate::memory::Buffer;
 use crate::room;
@@ -10,7 +12,7 @@ use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyComplex, PyComplexMethods, PyFloat, PyInt, PyType, PyTypeMethods};
+use pyo3::types::{PyBool, PyBytes, PyComplex, PyComplexMethods, PyFloat, PyInt, PyString, PyType, PyTypeMethods};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The bytes of an argument that is a number or an address.
@@ -260,8 +262,9 @@ fn other(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Value>
     if let Some(generic) = loaded(py, "numpy", "generic")?
         && object.is_instance(&generic)?
     {
-        let value = bytes(object)?;
-        remember_plain(object, &class, &value)?;
+        let dtype = object.getattr("dtype")?;
+        let value = numpy::bytes(object, &dtype, parameter.index)?;
+        remember_plain(object, &class, &dtype, &value)?;
         return Ok(value);
     }
     if let Some(base) = ctypes_base(py)?
@@ -297,6 +300,8 @@ fn other(object: &Bound<'_, PyAny>, parameter: Parameter<'_>) -> PyResult<Value>
         "; pass view.ptr, and keep the view until the kernel is done"
     } else if object.hasattr("__array_interface__")? {
         "; copy it to a Buffer, and pass that"
+    } else if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
+        "; copy its bytes to a Buffer, and pass that"
     } else {
         ""
     };
@@ -356,8 +361,13 @@ fn ctypes_base(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 }
 
 /// Notes that a class is one of NumPy's plain scalar types, if it is.
-fn remember_plain(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>, value: &Value) -> PyResult<()> {
-    let kind: String = object.getattr("dtype")?.getattr("kind")?.extract()?;
+fn remember_plain(
+    object: &Bound<'_, PyAny>,
+    class: &Bound<'_, PyType>,
+    dtype: &Bound<'_, PyAny>,
+    value: &Value,
+) -> PyResult<()> {
+    let kind: String = dtype.getattr("kind")?.extract()?;
     let size = value.bytes().len();
     let is_plain = matches!((kind.as_str(), size), ("i" | "u" | "f" | "b" | "m" | "M", 1 | 2 | 4 | 8) | ("c", 8 | 16));
     let instance: usize = class.getattr("__basicsize__")?.extract()?;
@@ -377,12 +387,6 @@ fn remember_plain(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>, value: &
         free.class.store(class.clone().into_ptr().cast(), Ordering::Release);
     }
     Ok(())
-}
-
-/// A NumPy scalar's own bytes: complex numbers, dates, records.
-fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Value> {
-    let bytes = object.call_method0("tobytes")?;
-    Value::of_slice(object.py(), bytes.cast::<PyBytes>()?.as_bytes())
 }
 
 /// The memory of a ctypes object.

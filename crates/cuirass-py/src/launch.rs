@@ -142,7 +142,8 @@ fn general<'a, 'py: 'a>(
 ///     What it takes. A ``Buffer``, or an object with a ``handle``, is its address. An ``int`` has the size of the
 ///     kernel's parameter, and must fit. A ``float`` is a double, or a float where the parameter has 4 bytes. A
 ///     ``bool`` has 1 byte, a ``complex`` 16 (8 where the parameter has 8), ``None`` is a null pointer. NumPy scalars
-///     and records, and ctypes scalars and structures, are passed bit for bit.
+///     and records, and ctypes scalars and structures, are passed bit for bit; of NumPy's a date is the 64-bit number
+///     of its unit, and texts, ``longdouble``, and records with objects or in another byte order are refused.
 ///
 /// Raises
 /// ------
