@@ -51,7 +51,8 @@ def use(path: str | None = None) -> None:
     Raises
     ------
     RuntimeError
-        If another driver is loaded already, or this package has no simulator.
+        If the system's driver is loaded already, or this package has no simulator. A simulator that is loaded already
+        is kept, wherever it is from.
     """
     path = path or os.environ.get("CUIRASS_SIM_LIBRARY") or library()
     if path is None:
@@ -71,7 +72,8 @@ def census() -> dict[str, int]:
     Raises
     ------
     RuntimeError
-        If the simulator is not in use; the same holds for the other functions here.
+        If another driver is in use; the same holds for all functions here that ask the simulator: all but
+        :func:`library`, :func:`use` and :func:`is_active`.
     """
     counts: dict[str, int] = json.loads(_cuirass._sim_text("census"))
     return counts
@@ -95,7 +97,7 @@ def calls() -> dict[str, int]:
 
 
 def pending() -> int:
-    """Return how much work is on all streams that is not done."""
+    """Return how many operations (copies, fills, kernels, waits) are on all streams that are not done."""
     return _cuirass._sim_number("pending")
 
 
@@ -116,7 +118,13 @@ def reports(since: int = 0) -> list[dict[str, Any]]:
 
 
 def seed(value: int | None) -> None:
-    """Make the order of work on different streams deterministic, by a seed; free again with ``None``."""
+    """Make the order of work on different streams deterministic, by a seed; free again with ``None``.
+
+    Raises
+    ------
+    ValueError
+        If the seed is negative, or has more than 64 bits.
+    """
     _cuirass._sim_seed(value)
 
 

@@ -488,6 +488,13 @@ def test_the_order_checker_sees_a_discard(device, stream, resource, waits):
     assert bool(order.findings) is not waits
 
 
+@pytest.mark.parametrize("kind", [None, "device"])
+def test_a_place_on_a_device_that_is_not_there(kind):
+    count = len(cuirass.Device.get_all_devices())
+    with pytest.raises(ValueError, match=f"preferred_location must be from 0 to {count - 1}, it is {count}"):
+        cuirass.ManagedMemoryResource({"preferred_location": count, "preferred_location_type": kind})
+
+
 @needs_pools
 def test_what_is_no_set_of_processors(stream):
     resource = cuirass.ManagedMemoryResource()

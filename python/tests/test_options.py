@@ -52,17 +52,22 @@ def test_what_is_no_set_of_devices(device):
 
 
 @pytest.mark.parametrize(
-    ("make", "name"),
+    ("make", "argument", "name"),
     [
-        (lambda options: DeviceMemoryResource(0, options), "DeviceMemoryResourceOptions"),
-        (PinnedMemoryResource, "PinnedMemoryResourceOptions"),
-        (ManagedMemoryResource, "ManagedMemoryResourceOptions"),
-        (lambda options: VirtualMemoryResource(0, options), "VirtualMemoryResourceOptions"),
+        (lambda options: DeviceMemoryResource(0, options), "options", "DeviceMemoryResourceOptions"),
+        (PinnedMemoryResource, "options", "PinnedMemoryResourceOptions"),
+        (ManagedMemoryResource, "options", "ManagedMemoryResourceOptions"),
+        (lambda options: VirtualMemoryResource(0, options), "config", "VirtualMemoryResourceOptions"),
+        (
+            lambda options: setattr(VirtualMemoryResource(0), "config", options),
+            "config",
+            "VirtualMemoryResourceOptions",
+        ),
     ],
 )
-def test_what_are_no_options(device, make, name):
+def test_what_are_no_options(device, make, argument, name):
     for value in (5, "x", [1], object, StreamOptions(), getattr(cuirass, name)):
-        with pytest.raises(TypeError, match=f"options must be {name}, not"):
+        with pytest.raises(TypeError, match=f"{argument} must be {name}, not"):
             make(value)
     with pytest.raises(TypeError, match="nope"):
         make({"nope": 1})

@@ -1,8 +1,10 @@
 import dataclasses
+import errno
 import io
 import os
 import pathlib
 import pickle
+import re
 import sys
 
 import pytest
@@ -206,8 +208,15 @@ def test_code_from_a_file(tmp_path, device):
         code = ObjectCode.from_ptx(given, name="mine", symbol_mapping={"plus": "add"})
         assert code.code == str(path)
         assert code.get_kernel("plus") == code.get_kernel("add")
-    with pytest.raises(FileNotFoundError):
-        ObjectCode.from_ptx(tmp_path / "absent").get_kernel("add")
+    absent = ObjectCode.from_ptx(tmp_path / "absent")
+    for use in (lambda: absent.get_kernel("add"), absent.get_module, lambda: absent.handle):
+        with pytest.raises(FileNotFoundError) as caught:
+            use()
+        # As Python itself says it.
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(tmp_path / "absent"))
+        assert str(caught.value) == f"[Errno {errno.ENOENT}] {os.strerror(errno.ENOENT)}: {str(tmp_path / 'absent')!r}"
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))):
+        ObjectCode.from_ptx(tmp_path).get_kernel("add")
     with pytest.raises(TypeError):
         ObjectCode.from_ptx(3)
 

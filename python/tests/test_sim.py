@@ -42,6 +42,11 @@ def test_reports_name_a_bug(device):
     assert "cuStreamDestroy" in reports[0]["text"]
 
 
+def test_a_seed_before_anything_else():
+    result = child("import cuirass; cuirass.sim.seed(7); cuirass.sim.seed(None); print(cuirass.sim.calls()['cuInit'])")
+    assert result.stdout == "1\n", result.stderr
+
+
 def test_a_seed(device, stream):
     sim.seed(7)
     try:

@@ -236,7 +236,12 @@ impl KernelOccupancy {
     }
 
     /// How many blocks of ``block_size`` threads, each with this much dynamic shared memory in bytes, fit on a
-    /// multiprocessor (``cuOccupancyMaxActiveBlocksPerMultiprocessor``).
+    /// multiprocessor of the current device (``cuOccupancyMaxActiveBlocksPerMultiprocessor``).
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     What the driver answers, for a block without threads for instance.
     fn max_active_blocks_per_multiprocessor(
         &self,
         py: Python<'_>,
@@ -249,15 +254,22 @@ impl KernelOccupancy {
         run(py, || self.kernel.max_active_blocks(block_size, bytes, device))
     }
 
-    /// The smallest grid that fills the device, and the block size for it: ``min_grid_size`` and ``max_block_size``
-    /// (``cuOccupancyMaxPotentialBlockSize``).
+    /// The smallest grid that fills the current device, and the block size for it: ``min_grid_size``, in blocks, and
+    /// ``max_block_size``, in threads (``cuOccupancyMaxPotentialBlockSize``).
     ///
     /// Parameters
     /// ----------
     /// dynamic_shared_memory_needed : int
     ///     Dynamic shared memory of a block, in bytes.
     /// block_size_limit : int
-    ///     No block is larger; 0 for no limit.
+    ///     The most threads of a block; 0 for no limit.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     If the shared memory is a callback, as ``cuda.core`` takes it: not available yet.
+    /// CUDAError
+    ///     What the driver answers.
     fn max_potential_block_size<'py>(
         &self,
         py: Python<'py>,
@@ -275,8 +287,13 @@ impl KernelOccupancy {
         py.import("cuirass._types")?.getattr("MaxPotentialBlockSizeOccupancyResult")?.call1(pair)
     }
 
-    /// How much dynamic shared memory a block may have, in bytes, for this many blocks to fit on a multiprocessor
-    /// (``cuOccupancyAvailableDynamicSMemPerBlock``).
+    /// How much dynamic shared memory a block may have, in bytes, for this many blocks of ``block_size`` threads to fit on
+    /// a multiprocessor of the current device (``cuOccupancyAvailableDynamicSMemPerBlock``).
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     What the driver answers, for no blocks, or blocks without threads, for instance.
     fn available_dynamic_shared_memory_per_block(
         &self,
         py: Python<'_>,
@@ -289,6 +306,11 @@ impl KernelOccupancy {
     }
 
     /// The largest cluster that a launch of this shape can have. Not available yet.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     In this version.
     #[pyo3(signature = (config, *, stream))]
     fn max_potential_cluster_size(&self, config: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<i32> {
         let _unused = (config, stream);
@@ -296,6 +318,11 @@ impl KernelOccupancy {
     }
 
     /// How many clusters of this shape fit on the device. Not available yet.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     In this version.
     #[pyo3(signature = (config, *, stream))]
     fn max_active_clusters(&self, config: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<i32> {
         let _unused = (config, stream);

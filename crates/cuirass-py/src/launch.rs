@@ -153,6 +153,8 @@ fn general<'a, 'py: 'a>(
 ///     If an ``int`` does not fit in its parameter: nothing is launched.
 /// TypeError
 ///     If an argument is of a type that a kernel cannot be given.
+/// RuntimeError
+///     If the stream or a buffer is closed.
 /// CUDAError
 ///     What the driver answers, an earlier kernel's fault among it.
 ///

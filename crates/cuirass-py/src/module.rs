@@ -8,7 +8,7 @@ use crate::memory::copy::bytes_of;
 use crate::room;
 use crate::slot::Detached;
 use cuirass::CodeKind;
-use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ impl ObjectCode {
     /// The code; its file is read if it has not been.
     fn code(&self, py: Python<'_>) -> PyResult<&cuirass::ObjectCode> {
         if let (None, Source::Path(path)) = (self.code.get(), &self.source) {
-            let bytes = std::fs::read(path)?;
+            let bytes = std::fs::read(path).map_err(|error| not_read(py, &error, path))?;
             let symbols = room::names(py, &self.symbols)?;
             let code = cuirass::ObjectCode::with_symbols(self.kind, bytes, &self.name, symbols);
             return Ok(self.code.get_or_init(|| Detached::new(code)));
@@ -90,6 +90,14 @@ fn from_module(
     Ok(ObjectCode::of(cuirass::ObjectCode::with_symbols(kind, bytes, name, symbols)))
 }
 
+/// What Python itself raises where a file cannot be read: it has the number and the path.
+#[cold]
+fn not_read(py: Python<'_>, error: &std::io::Error, path: &str) -> PyErr {
+    let Some(number) = error.raw_os_error() else { return PyOSError::new_err(format!("{error}: {path:?}")) };
+    let text = py.import("os").and_then(|os| os.call_method1("strerror", (number,)));
+    text.map_or_else(|failed| failed, |text| PyOSError::new_err((number, text.unbind(), path.to_owned())))
+}
+
 /// Bytes as Python's, of which there may be too many.
 fn given<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, bytes.len(), |copy| {
@@ -123,6 +131,20 @@ impl ObjectCode {
     }
 
     /// Native code of a device.
+    ///
+    /// Parameters
+    /// ----------
+    /// module : bytes-like or path
+    ///     The code; or its file, which is read when the code is first needed.
+    /// name : str, optional
+    ///     What the object is called.
+    /// symbol_mapping : dict, optional
+    ///     Names in the source to names in the code.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     If it is neither bytes nor a path. Whether it is such code the driver says, when it is loaded.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
     fn from_cubin(
@@ -134,6 +156,8 @@ impl ObjectCode {
     }
 
     /// PTX, the virtual machine's text.
+    ///
+    /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
     fn from_ptx(
@@ -145,6 +169,8 @@ impl ObjectCode {
     }
 
     /// Code for the linker's optimiser. It is linked before it can be loaded.
+    ///
+    /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
     fn from_ltoir(
@@ -156,6 +182,8 @@ impl ObjectCode {
     }
 
     /// Several kinds of code in one.
+    ///
+    /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
     fn from_fatbin(
@@ -167,6 +195,8 @@ impl ObjectCode {
     }
 
     /// An object file. It is linked before it can be loaded.
+    ///
+    /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
     fn from_object(
@@ -178,6 +208,8 @@ impl ObjectCode {
     }
 
     /// An archive of object files. It is linked before it can be loaded.
+    ///
+    /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
     fn from_library(
@@ -202,6 +234,8 @@ impl ObjectCode {
     ///     ``CUDA_ERROR_NOT_FOUND`` if there is none of that name; what the driver answers to loading.
     /// RuntimeError
     ///     If this kind of code cannot be loaded.
+    /// OSError
+    ///     If the code is a path whose file cannot be read.
     fn get_kernel(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Kernel> {
         crate::sim::prepare(py)?;
         let name = match name.cast::<PyBytes>() {
@@ -212,7 +246,15 @@ impl ObjectCode {
         Ok(Kernel::of(run(py, || code.kernel(&name))?, None))
     }
 
-    /// The driver's ``CUmodule`` of this code in the current context (``cuLibraryGetModule``).
+    /// The driver's ``CUmodule`` of this code in the current context (``cuLibraryGetModule``), as a
+    /// ``cuda.bindings.driver`` object where that package is there, else a number.
+    ///
+    /// Raises
+    /// ------
+    /// CUDAError
+    ///     What the driver answers, to loading too.
+    /// RuntimeError, OSError
+    ///     As of ``get_kernel()``.
     fn get_module(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let code = self.code(py)?;
         let raw = run(py, || code.module_raw().map(|module| module.addr()))?;
@@ -248,7 +290,7 @@ impl ObjectCode {
     }
 
     /// The driver's ``CUlibrary``, as a ``cuda.bindings.driver`` object where that package is there, else a number.
-    /// Reading it loads the code.
+    /// Reading it loads the code, with the errors of ``get_kernel()``.
     #[getter]
     fn handle(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         crate::sim::prepare(py)?;

@@ -7,6 +7,15 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 /// Options as the data class they should be: an instance, or a mapping of its fields. `None` where there are none.
 pub fn instance<'py>(options: Option<&Bound<'py, PyAny>>, class: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    instance_named("options", options, class)
+}
+
+/// The same of an argument of another name.
+pub fn instance_named<'py>(
+    name: &str,
+    options: Option<&Bound<'py, PyAny>>,
+    class: &str,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(options) = options.filter(|options| !options.is_none()) else { return Ok(None) };
     let wanted = options.py().import("cuirass._options")?.getattr(class)?;
     if options.is_instance(&wanted)? {
@@ -15,7 +24,7 @@ pub fn instance<'py>(options: Option<&Bound<'py, PyAny>>, class: &str) -> PyResu
     if let Ok(fields) = options.cast::<PyDict>() {
         return Ok(Some(wanted.call((), Some(fields))?));
     }
-    Err(PyTypeError::new_err(format!("options must be {class}, not {}", options.get_type().name()?)))
+    Err(PyTypeError::new_err(format!("{name} must be {class}, not {}", options.get_type().name()?)))
 }
 
 /// A flag that may be `None`, which is false.

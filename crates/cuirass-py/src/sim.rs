@@ -99,6 +99,12 @@ fn tell(py: Python<'_>, order: impl FnOnce() -> Option<i32> + Send) -> PyResult<
     }
 }
 
+/// The simulator has nothing to order or to check before it is initialised.
+fn initialise(py: Python<'_>) -> PyResult<()> {
+    prepare(py)?;
+    run(py, || cuirass::Device::all().map(drop))
+}
+
 /// One of the simulator's texts: ``census``, ``objects``, ``state``, ``calls``.
 #[pyfunction]
 pub fn _sim_text(py: Python<'_>, name: &str) -> PyResult<String> {
@@ -138,9 +144,7 @@ pub fn _sim_calls_made(py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
 /// Turns the stream-order checker on or off; it is on until it was turned off as often.
 #[pyfunction]
 pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
-    // The simulator has nothing to check before it is initialised.
-    prepare(py)?;
-    run(py, || cuirass::Device::all().map(drop))?;
+    initialise(py)?;
     tell(py, || simulator::check_order(on))
 }
 
@@ -149,5 +153,6 @@ pub fn _sim_check_order(py: Python<'_>, on: bool) -> PyResult<()> {
 #[pyo3(signature = (seed=None))]
 pub fn _sim_seed(py: Python<'_>, seed: Option<Number<u64>>) -> PyResult<()> {
     let seed = seed.map(|seed| seed.named("seed")).transpose()?;
+    initialise(py)?;
     tell(py, || simulator::set_seed(seed))
 }

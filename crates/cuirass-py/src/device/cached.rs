@@ -170,7 +170,7 @@ pub(super) fn ordinal(py: Python<'_>, object: &Bound<'_, PyAny>, name: &str) -> 
 }
 
 /// The device of a number.
-pub(super) fn of_ordinal(py: Python<'_>, ordinal: i32, name: &str) -> PyResult<cuirass::Device> {
+pub fn of_ordinal(py: Python<'_>, ordinal: i32, name: &str) -> PyResult<cuirass::Device> {
     match run(py, || cuirass::Device::new(ordinal)) {
         Err(error) if error.is_instance_of::<PyValueError>(py) => Err(no_device(py, name, &ordinal.to_string())?),
         device => device,

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod cached;
 
-pub use cached::{address, argument, current};
-use cached::{of_ordinal, ordinal};
+use cached::ordinal;
+pub use cached::{address, argument, current, of_ordinal};
 
 /// A GPU.
 ///
@@ -190,7 +190,8 @@ impl Device {
         (py.get_type::<Device>(), (self.device.ordinal(),))
     }
 
-    /// Makes a context of this device current on the calling thread, with one ``cuCtxSetCurrent``.
+    /// Makes this device's primary context, or the one that is given, current on the calling thread, with one
+    /// ``cuCtxSetCurrent``.
     ///
     /// Parameters
     /// ----------
@@ -204,6 +205,8 @@ impl Device {
     ///
     /// Raises
     /// ------
+    /// RuntimeError
+    ///     If ``ctx`` is closed.
     /// CUDAError
     ///     What the driver answers; what was current before still is.
     #[pyo3(signature = (ctx=None))]

@@ -176,7 +176,9 @@ impl GraphBuilder {
     /// Raises
     /// ------
     /// RuntimeError
-    ///     If the capture has been invalidated and has to be ended.
+    ///     If the capture has been invalidated and has to be ended; if the builder is closed.
+    /// CUDAError
+    ///     What the driver answers.
     #[getter]
     fn is_building(&self, py: Python<'_>) -> PyResult<bool> {
         let builder = self.enter()?;
@@ -223,6 +225,13 @@ impl GraphBuilder {
     }
 
     /// Writes the driver's own picture of the graph to a file, in the DOT language (``cuGraphDebugDotPrint``).
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     Before building has ended.
+    /// CUDAError
+    ///     What the driver answers, where the file cannot be written for instance.
     #[pyo3(signature = (path, options=None))]
     fn debug_dot_print(&self, py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let (builder, options) = (self.enter()?, options::print(options)?);
@@ -230,6 +239,11 @@ impl GraphBuilder {
     }
 
     /// Splits the capture into ``count`` branches that run in parallel.
+    ///
+    /// Parameters
+    /// ----------
+    /// count : int
+    ///     How many, two at least.
     ///
     /// Returns
     /// -------
@@ -240,6 +254,10 @@ impl GraphBuilder {
     /// ------
     /// ValueError
     ///     For fewer than two.
+    /// RuntimeError
+    ///     If it is not building.
+    /// CUDAError
+    ///     What the driver answers.
     fn split<'py>(
         slf: &Bound<'py, GraphBuilder>,
         py: Python<'py>,
@@ -267,7 +285,7 @@ impl GraphBuilder {
     /// Raises
     /// ------
     /// ValueError
-    ///     For fewer than two.
+    ///     For fewer than two, and for one that is given twice.
     /// RuntimeError
     ///     If they are no branches of one capture; nothing is joined.
     /// CUDAError
@@ -351,6 +369,13 @@ impl GraphBuilder {
     /// -------
     /// GraphBuilder
     ///     The builder of the body. It begins (``begin_building()``) and ends like any other one, before this one ends.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     If this one is not building.
+    /// CUDAError
+    ///     What the driver answers; it has to be of CUDA 12.3. The same is raised for the other conditional nodes.
     fn if_then(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<GraphBuilder> {
         let (builder, condition) = (self.enter()?, condition::argument(condition)?);
         Ok(GraphBuilder::of(run(py, || builder.if_then(&condition))?))
@@ -374,6 +399,11 @@ impl GraphBuilder {
     /// -------
     /// tuple of GraphBuilder
     ///     The builders of the ``count`` bodies, as of ``if_then()``.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If ``count`` is not from 1 to 65536. What else is raised, ``if_then()`` says.
     fn switch<'py>(
         &self,
         py: Python<'py>,
@@ -400,6 +430,8 @@ impl GraphBuilder {
     /// ------
     /// RuntimeError
     ///     If this one is not building, or the child has not ended.
+    /// CUDAError
+    ///     What the driver answers.
     fn embed(&self, py: Python<'_>, child: &Bound<'_, PyAny>) -> PyResult<()> {
         let Ok(child) = child.cast::<GraphBuilder>() else {
             let kind = child.get_type().name()?;
@@ -427,6 +459,8 @@ impl GraphBuilder {
     ///     If ``fn`` is not callable, or a C function of another prototype.
     /// RuntimeError
     ///     If it is not building, and in the body of a conditional node.
+    /// CUDAError
+    ///     What the driver answers.
     #[pyo3(signature = (r#fn, *, user_data=None))]
     fn callback(&self, py: Python<'_>, r#fn: &Bound<'_, PyAny>, user_data: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let builder = self.enter()?;

@@ -126,13 +126,13 @@ impl GraphMemoryResourceAttributes {
         not_constructed("GraphMemoryResourceAttributes", "GraphMemoryResource.attributes")
     }
 
-    /// Reserved now.
+    /// Bytes that are reserved now.
     #[getter]
     fn reserved_mem_current(&self, py: Python<'_>) -> PyResult<u64> {
         run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT))
     }
 
-    /// The most that was reserved; can be set to 0.
+    /// The most bytes that were reserved. It can be set to 0; other numbers the driver refuses.
     #[getter]
     fn reserved_mem_high(&self, py: Python<'_>) -> PyResult<u64> {
         run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
@@ -144,13 +144,13 @@ impl GraphMemoryResourceAttributes {
         run(py, || self.0.set_attribute(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, value))
     }
 
-    /// Used now.
+    /// Bytes that are used now.
     #[getter]
     fn used_mem_current(&self, py: Python<'_>) -> PyResult<u64> {
         run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT))
     }
 
-    /// The most that was used; can be set to 0.
+    /// The most bytes that were used. It can be set to 0; other numbers the driver refuses.
     #[getter]
     fn used_mem_high(&self, py: Python<'_>) -> PyResult<u64> {
         run(py, || self.0.attribute(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH))

@@ -32,7 +32,7 @@ use std::cell::RefCell;
 /// Raises
 /// ------
 /// ValueError
-///     If the options name no place.
+///     If the options name no place, or a device that is not there.
 /// CUDAError
 ///     What the driver answers; it has to be of CUDA 13.0.
 #[pyclass(frozen, subclass, extends = MemPool, module = "cuirass", name = "ManagedMemoryResource")]
@@ -48,7 +48,7 @@ fn preferred(py: Python<'_>, options: &Bound<'_, PyAny>) -> PyResult<Option<Loca
     let wrong = |wanted: &str| Err(PyValueError::new_err(format!("preferred_location must be {wanted}, not {shown}")));
     let of_device = |ordinal: i32| {
         crate::sim::prepare(py)?;
-        run(py, || cuirass::Device::new(ordinal)).map(Location::Device)
+        device::of_ordinal(py, ordinal, "preferred_location").map(Location::Device)
     };
     if kind.is_none() {
         return match number {

@@ -153,10 +153,12 @@ impl LegacyPinnedMemoryResource {
     /// size : int
     ///     In bytes.
     /// stream : Stream, optional
-    ///     Plays no part.
+    ///     Plays no part, unless a subclass has a ``deallocate()`` of its own, which gets it.
     ///
     /// Raises
     /// ------
+    /// ValueError
+    ///     If the size is negative.
     /// CUDAError
     ///     What the driver answers.
     #[pyo3(signature = (size, *, stream=None))]
@@ -178,7 +180,17 @@ impl LegacyPinnedMemoryResource {
         Ok(buffer)
     }
 
-    /// Takes memory back (``cuMemFreeHost``), once what is on the stream now is done, if one is given.
+    /// Takes memory back (``cuMemFreeHost``), once what is on the stream now is done, if one is given that is not a default
+    /// stream: the call waits for that.
+    ///
+    /// Parameters
+    /// ----------
+    /// ptr : int or CUdeviceptr, optional
+    ///     The address that ``allocate()`` gave; ``None`` or 0 is no memory.
+    /// size : int
+    ///     In bytes. The driver knows it by itself.
+    /// stream : Stream, optional
+    ///     What the memory is used on.
     ///
     /// Raises
     /// ------

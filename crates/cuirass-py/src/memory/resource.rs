@@ -26,7 +26,8 @@ impl MemoryResource {
         MemoryResource
     }
 
-    /// Memory of ``size`` bytes, usable in the stream's order. Subclasses have it.
+    /// Memory of ``size`` bytes, usable in the stream's order. Subclasses have it; here it raises a ``TypeError``, as what
+    /// else a subclass has to have.
     #[pyo3(signature = (size, *, stream))]
     fn allocate(&self, size: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _unused = (size, stream);

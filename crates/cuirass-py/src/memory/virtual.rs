@@ -254,7 +254,7 @@ fn is_of_host(options: &Options) -> bool {
 
 /// The data class, made where none is given.
 fn configuration<'py>(py: Python<'py>, config: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
-    match options::instance(config, "VirtualMemoryResourceOptions")? {
+    match options::instance_named("config", config, "VirtualMemoryResourceOptions")? {
         Some(config) => Ok(config),
         None => py.import("cuirass._options")?.getattr("VirtualMemoryResourceOptions")?.call0(),
     }

@@ -227,9 +227,12 @@ impl StridedMemoryView {
     /// Raises
     /// ------
     /// TypeError
-    ///     If the object has no such interface.
+    ///     If the object has no such interface, or numpy has no such type of elements.
     /// BufferError
-    ///     If ``stream_ptr`` is ``None``, or the array is masked or of an older version.
+    ///     If ``stream_ptr`` is ``None``, the array is masked or of an older version, a part of the interface is missing
+    ///     or its stream is 0.
+    /// CUDAError
+    ///     What the driver answers where one stream is to wait for the other.
     #[classmethod]
     #[pyo3(signature = (obj, stream_ptr=None))]
     fn from_cuda_array_interface<'py>(
@@ -240,14 +243,15 @@ impl StridedMemoryView {
         StridedMemoryView::make(cls, interface::from_cuda(obj, protocol::consumer(stream_ptr)?)?)
     }
 
-    /// The view of an object with ``__array_interface__``, of version 3 or later: a numpy array of any type.
+    /// The view of an object with ``__array_interface__``, of version 3 or later: a numpy array of any type but
+    /// that of Python objects.
     ///
     /// Raises
     /// ------
     /// TypeError
-    ///     If the object has no such interface.
+    ///     If the object has no such interface, or elements that are Python objects.
     /// BufferError
-    ///     If the array is masked or of an older version.
+    ///     If the array is masked or of an older version, or a part of the interface is missing.
     #[classmethod]
     #[pyo3(signature = (obj))]
     fn from_array_interface<'py>(cls: &Bound<'py, PyType>, obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
