@@ -238,6 +238,38 @@ def test_the_stream_is_not_closed_while_it_is_captured(device, mode):
     builder.close()
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("behind", ["the captured stream", "another", "the legacy default stream"])
+@pytest.mark.parametrize("kind", ["page-locked", "virtual", "an owner's", "in use", "an owner's, in use"])
+def test_a_close_behind_a_stream_disturbs_no_capture(device, stream, mode, behind, kind, reports, census):
+    """Where no stream orders the release, a close waits for the one that it is given; not for one that is captured."""
+    resource = cuirass.VirtualMemoryResource(device) if kind == "virtual" else cuirass.LegacyPinnedMemoryResource()
+    buffer = inner = resource.allocate(64)
+    if "owner" in kind:
+        buffer = cuirass.Buffer.from_handle(inner.handle, 64, owner=inner)
+    shown = buffer.__dlpack__(stream=-1) if "in use" in kind else None
+    is_there = weakref.ref(inner)
+    del inner
+    other = device.create_stream()
+    builder = stream.create_graph_builder().begin_building(mode)
+    with testing.record() as calls:
+        buffer.close({"the captured stream": stream, "another": other}.get(behind, cuirass.LEGACY_DEFAULT_STREAM))
+    waited = [call.arguments for call in calls.calls if call.name == "cuStreamSynchronize"]
+    assert buffer.is_closed and builder.is_building
+    assert len(waited) == (behind != "the captured stream")
+    del shown, buffer
+    gc.collect()
+    kept = cuirass.drain()
+    assert kept == (behind == "the captured stream")
+    if "owner" in kind:
+        assert (is_there() is not None) == kept
+    builder.end_building().close()
+    stream.sync()
+    assert cuirass.drain() == 0 and is_there() is None
+    other.close()
+    assert reports == []
+
+
 def test_a_callback_that_comes_late_is_skipped():
     result = child(
         """

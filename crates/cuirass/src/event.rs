@@ -12,6 +12,7 @@ use cuirass_call::later::Attempt;
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::sys::cuda::CUevent;
 use cuirass_fault::Failure;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 const BLOCKING_SYNC: u32 = 1;
@@ -225,6 +226,41 @@ impl Passing {
             capture::relaxed(|| call::synchronize(event.as_raw()))?;
         }
         Ok(attempt)
+    }
+
+    /// Releases something once the stream has passed it, from the deferred queue. Where that cannot be known it is leaked,
+    /// and reported.
+    pub(crate) fn release_behind<T: Send + 'static>(
+        self,
+        what: &'static str,
+        number: u64,
+        value: T,
+        release: fn(T) -> Outcome<()>,
+    ) {
+        let mut waiting = Box::new(Some((self, value)));
+        deferred::defer(what, number, move || {
+            let passed = match waiting.as_mut() {
+                Some((passing, _value)) => passing.step(),
+                None => return Ok(Attempt::Done),
+            };
+            if matches!(passed, Ok(Attempt::Wait)) {
+                return passed;
+            }
+            let Some((passing, value)) = waiting.take() else { return Ok(Attempt::Done) };
+            let released = match passed {
+                Ok(_passed) => release(value),
+                Err(failure) => {
+                    // It is not certain that the device is done with it.
+                    let _leaked = ManuallyDrop::new(value);
+                    Err(failure.leaking(format_args!("{what} that was to go back behind a captured stream")))
+                }
+            };
+            match (released, passing.close()) {
+                (Ok(()), closed) => closed.map(|()| Attempt::Done),
+                (Err(first), Ok(())) => Err(first),
+                (Err(first), Err(second)) => Err(second.attach_to(first, "its event was not given back")),
+            }
+        });
     }
 
     /// Gives up its event.

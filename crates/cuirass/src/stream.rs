@@ -1,9 +1,9 @@
 //! Streams: queues of work on a device.
 
-use crate::context::{Context, scope};
+use crate::context::{Context, capture as relaxed_scope, scope};
 use crate::deferred;
 use crate::device::Device;
-use crate::event::{Event, EventOptions};
+use crate::event::{Event, EventOptions, Passing};
 use crate::graph::boundary;
 use crate::graph::known::Known;
 use crate::graph::recording;
@@ -281,6 +281,59 @@ impl Stream {
                 Ok(true)
             }
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// Waits for its work as a release does, which disturbs no capture. While it is being captured it cannot be waited for:
+    /// what it then has to pass is returned. Measured: a thread in relaxed mode may wait for a stream whatever is captured
+    /// elsewhere.
+    pub(crate) fn wait_for_release(&self) -> Outcome<Option<Passing>> {
+        deferred::drain_if_any();
+        let raw = self.as_raw();
+        relaxed_scope::relaxed(|| {
+            let is_captured = match boundary::releasing(raw) {
+                Some(_releasing) => self.is_in_a_capture()?,
+                None => true,
+            };
+            if is_captured {
+                return self.to_be_passed().map(Some);
+            }
+            call::synchronize(raw)?;
+            Ok(None)
+        })
+    }
+
+    /// As whichever thread drains the queue can name it.
+    #[cold]
+    fn to_be_passed(&self) -> Outcome<Passing> {
+        if self.as_raw() == PER_THREAD.as_raw() {
+            let message = "this thread's default stream is being captured, and nobody else can wait for it later: close \
+                           behind it when the capture has ended";
+            return Err(Failure::misuse(Misuse::State, message));
+        }
+        Ok(Passing::Unmarked(match Context::current_inner()? {
+            Some(context) if self.is_default() => self.bound_to(context),
+            _ => self.clone(),
+        }))
+    }
+
+    /// Lets something go once the work that is on the stream by now is done, for which it waits: how memory goes back whose
+    /// release no stream orders. While the stream is being captured, which waiting would spoil, it returns at once: what
+    /// waits goes when the capture has ended and the stream has passed what was put on it until then.
+    ///
+    /// # Errors
+    /// What the driver answers where the stream cannot be waited for, with the object: the work may need it still.
+    pub fn let_go_behind<T: Send + 'static>(&self, object: T) -> std::result::Result<(), Box<(T, crate::Error)>> {
+        match self.wait_for_release() {
+            Ok(None) => Ok(()),
+            Ok(Some(passing)) => {
+                passing.release_behind("what waits for a stream", 0, object, |object| {
+                    drop(object);
+                    Ok(())
+                });
+                Ok(())
+            }
+            Err(failure) => Err(Box::new((object, failure.raise()))),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Memory: pools, buffers, copies and fills, on whichever driver the tests run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use cuirass::graph::CaptureMode;
 use cuirass::memory::{
     Buffer, DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,
     PinnedMemory, PinnedMemoryResource, PinnedMemoryResourceOptions, PoolAttribute, SynchronousMemoryResource,
@@ -9,7 +10,7 @@ use cuirass::memory::{
 use cuirass::testing::{Fault, Manner, Recording};
 use cuirass::{Context, Device, ErrorKind, Stream, StreamOptions};
 use cuirass_testkit as testkit;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 fn device() -> Device {
@@ -252,6 +253,24 @@ fn pinned_memory_travels_asynchronously() {
     drop(buffer.copy_from_pinned(out, &stream).unwrap());
 }
 
+/// It waits as a release does.
+#[test]
+fn a_transfer_that_is_dropped_disturbs_no_capture() {
+    let alone = testkit::alone();
+    let stream = stream();
+    let buffer = pool().allocate(8000, &stream).unwrap();
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        let memory = PinnedMemory::<f64>::zeroed(1000).unwrap();
+        let transfer = buffer.copy_from_pinned(Arc::new(memory), &stream).unwrap();
+        let builder = device().create_graph_builder().unwrap();
+        builder.begin_building(mode).unwrap();
+        drop(transfer);
+        assert!(builder.is_building().unwrap(), "{mode:?}");
+        builder.close().unwrap();
+    }
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
 #[test]
 fn a_failed_release_names_the_buffer() {
     let alone = testkit::alone();
@@ -297,6 +316,91 @@ fn memory_that_cannot_go_back_behind_a_stream_is_leaked() {
         assert!(!calls.iter().any(|call| call.contains("Free") || call.contains("Unmap")), "{name}: {calls:?}");
     }
     assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+/// A release waits for nothing that is being captured, and disturbs no capture by waiting for something else: neither of
+/// another stream, nor of this one, behind which the memory goes back when the capture has ended.
+#[test]
+fn a_close_behind_a_stream_disturbs_no_capture() {
+    let alone = testkit::alone();
+    device().set_current().unwrap();
+    let other = stream();
+    let synchronous = SynchronousMemoryResource::new(device()).unwrap();
+    let make: [(&str, &dyn Fn() -> Buffer); 3] = [
+        ("synchronous", &|| synchronous.allocate(64, &other).unwrap()),
+        ("page-locked", &|| LegacyPinnedMemoryResource.allocate(64, &other).unwrap()),
+        ("virtual", &|| virtual_memory().allocate_unordered(1).unwrap()),
+    ];
+    let modes = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
+    for ((name, make), mode, nonblocking) in
+        make.iter().flat_map(|make| modes.map(|mode| [(make, mode, true), (make, mode, false)])).flatten()
+    {
+        let captured = device().create_stream(&StreamOptions { nonblocking, priority: None }).unwrap();
+        let legacy = Stream::legacy_default();
+        // A capture of a blocking stream involves the legacy default stream.
+        for (behind, waits) in [(&captured, true), (&other, false), (&legacy, !nonblocking)] {
+            let buffer = make();
+            let builder = captured.create_graph_builder().unwrap();
+            builder.begin_building(mode).unwrap();
+            let recording = Recording::start();
+            buffer.close_on(behind).unwrap();
+            let is_free =
+                || recording.take().iter().any(|made| made.call.contains("Free") || made.call.contains("Unmap"));
+            assert_eq!(is_free(), !waits, "{name}, {mode:?}, {behind:?}");
+            assert!(builder.is_building().unwrap(), "{name}, {mode:?}, {behind:?}");
+            builder.end_building().unwrap();
+            builder.close().unwrap();
+            captured.synchronize().unwrap();
+            legacy.synchronize().unwrap();
+            assert_eq!(cuirass::drain(), 0, "{name}, {mode:?}, {behind:?}");
+            assert_eq!(is_free(), waits, "{name}, {mode:?}, {behind:?}");
+        }
+    }
+    assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+/// What says when it is dropped.
+struct Told(Arc<AtomicBool>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Also the other way round: it is there until the stream has passed, and where nobody knows, it is given back.
+#[test]
+fn what_goes_behind_a_stream_is_there_until_then() {
+    let alone = testkit::alone();
+    device().set_current().unwrap();
+    let captured = stream();
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = || gone.swap(false, Ordering::SeqCst);
+    captured.let_go_behind(Told(gone.clone())).map_err(|failed| failed.1).unwrap();
+    assert!(is_gone());
+    let fault = Fault::in_call("cuStreamSynchronize").inject().unwrap();
+    let (told, error) = *captured.let_go_behind(Told(gone.clone())).unwrap_err();
+    drop(fault);
+    assert!(error.call() == "cuStreamSynchronize" && !is_gone());
+    drop(told);
+    assert!(is_gone());
+    let builder = captured.create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Global).unwrap();
+    captured.let_go_behind(Told(gone.clone())).map_err(|failed| failed.1).unwrap();
+    assert!((cuirass::drain(), is_gone()) == (1, false));
+    builder.close().unwrap();
+    captured.synchronize().unwrap();
+    assert!((cuirass::drain(), is_gone()) == (0, true));
+    // Where it cannot be known it is leaked.
+    let builder = captured.create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Global).unwrap();
+    captured.let_go_behind(Told(gone.clone())).map_err(|failed| failed.1).unwrap();
+    let fault = Fault::in_call("cuEventRecord").inject().unwrap();
+    builder.close().unwrap();
+    assert!((cuirass::drain(), is_gone()) == (0, false));
+    assert_eq!(fault.count(), 1);
+    let reports = alone.reports();
+    assert!(reports.len() == 1 && reports[0].contains("is leaked with what it needs"), "{reports:?}");
 }
 
 fn virtual_memory() -> VirtualMemoryResource {

@@ -1,5 +1,6 @@
 //! Python objects that a graph keeps: what its callbacks call, and what its launches were given.
 
+use crate::error::{raised, run};
 use crate::kernel::Kernel;
 use crate::late;
 use crate::memory::Buffer;
@@ -82,6 +83,18 @@ pub fn launched<'a, 'py: 'a>(
 #[inline]
 pub fn buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
     if cuirass::graph::is_captured(stream) { keep_buffer(stream, buffer) } else { Ok(()) }
+}
+
+/// Has a buffer's memory stay until a stream has passed what is on it now, for which it waits; while that is being captured
+/// it does not wait. Where it cannot, the buffer is as it was.
+pub fn until_done(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
+    let py = buffer.py();
+    buffer.get().enter_until_left()?;
+    let used = BufferUse(Kept::new(buffer.clone().into_any().unbind()));
+    run(py, || Ok(stream.let_go_behind(used)))?.map_err(|failed| {
+        let (_used, error) = *failed;
+        raised(py, error)
+    })
 }
 
 fn keep_buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {

@@ -9,7 +9,7 @@ use crate::memory::copy;
 use crate::memory::graph::GraphMemoryResource;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
-use crate::memory::share::{Memory, wait_for_owner};
+use crate::memory::share::{Memory, let_owner_go};
 use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Detached, Share, Slot};
 use crate::{stream, view};
@@ -19,7 +19,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PyTuple, PyType};
 use pyo3::{PyTraverseError, ffi};
 use std::ffi::c_int;
-use std::mem::ManuallyDrop;
 
 /// A piece of memory.
 ///
@@ -47,8 +46,9 @@ impl Buffer {
 
     /// What is done before a buffer is closed that somebody is using, who will give the memory back.
     #[cold]
-    fn close_in_use(&self, py: Python<'_>, memory: &Memory, stream: Option<&cuirass::Stream>) -> PyResult<()> {
-        if self.is_of_a_graph(py) {
+    fn close_in_use(slf: &Bound<'_, Buffer>, memory: &Memory, stream: Option<&cuirass::Stream>) -> PyResult<()> {
+        let py = slf.py();
+        if slf.get().is_of_a_graph(py) {
             return Err(PyRuntimeError::new_err(
                 "the buffer is in use: no view of memory of a graph may be left, and no other thread use it, when it is \
                  closed",
@@ -64,7 +64,7 @@ impl Buffer {
                 run(py, || buffer.set_deallocation_stream(stream))
             }
             // No stream orders the release: it is waited for now.
-            Memory::Ours(_) | Memory::Owners(..) => run(py, || stream.synchronize()),
+            Memory::Ours(_) | Memory::Owners(..) => keep::until_done(stream, slf),
         }
     }
 }
@@ -186,6 +186,9 @@ impl Buffer {
 
     /// Gives the memory back, in the stream's order. Where a view of it is still there, it goes back with the last one.
     ///
+    /// Where no stream orders the release, as of page-locked memory and of memory that an owner keeps, the stream is waited
+    /// for; while it is being captured, which that would spoil, the memory stays until the capture has ended instead.
+    ///
     /// Parameters
     /// ----------
     /// stream : Stream, optional
@@ -199,20 +202,16 @@ impl Buffer {
     /// RuntimeError
     ///     For memory of a graph that a view is still there of: it is freed here or nowhere. The buffer stays open.
     #[pyo3(signature = (stream=None))]
-    fn close(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn close(slf: &Bound<'_, Buffer>, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = stream.map(stream::argument).transpose()?;
-        match self.slot.close_told(|memory| self.close_in_use(py, memory, stream.as_deref()))? {
+        match slf.get().slot.close_told(|memory| Buffer::close_in_use(slf, memory, stream.as_deref()))? {
             Closed::Taken(Memory::Ours(buffer)) => error::close(py, || match &stream {
                 None => buffer.close(),
                 Some(stream) => buffer.close_on(stream),
             }),
             Closed::Taken(Memory::Owners(borrowed, owner)) => {
-                let (_borrowed, address) = (Detached::new(borrowed), self.address);
-                let waited = stream.map_or(Ok(()), |stream| run(py, || wait_for_owner(&stream, address)));
-                waited.inspect_err(|_error| {
-                    // It is not certain that the device is done with the memory: the owner is leaked.
-                    let _leaked = ManuallyDrop::new(owner);
-                })
+                let _borrowed = Detached::new(borrowed);
+                stream.map_or(Ok(()), |stream| let_owner_go(py, &stream, slf.get().address, owner))
             }
             Closed::Taken(Memory::Users(_borrowed, users)) => {
                 if let Some(stream) = &stream {
@@ -247,14 +246,14 @@ impl Buffer {
 
     #[pyo3(signature = (exc_type, exc_val, exc_tb))]
     fn __exit__(
-        &self,
+        slf: &Bound<'_, Buffer>,
         py: Python<'_>,
         exc_type: &Bound<'_, PyAny>,
         exc_val: &Bound<'_, PyAny>,
         exc_tb: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _unused = (exc_type, exc_tb);
-        leave(py, exc_val, "the buffer could not be released after this failure", self.close(py, None))
+        leave(py, exc_val, "the buffer could not be released after this failure", Buffer::close(slf, py, None))
     }
 
     /// Copies all of it into another buffer of the same size, in the stream's order (``cuMemcpyAsync``).
@@ -310,7 +309,7 @@ impl Buffer {
             Ok(()) => Ok(target),
             Err(error) if dst.is_none() => {
                 // Nobody gets what was made for it.
-                let closed = to.get().close(py, None);
+                let closed = Buffer::close(to, py, None);
                 error::leave(py, error.value(py), "the new buffer was not released", closed)?;
                 Err(error)
             }
@@ -565,7 +564,7 @@ raw!(static CLOSE = |call| {
     let mut arguments = call.by_position()?;
     let stream = arguments.next().filter(|stream| !stream.is_none());
     let buffer = call.receiver::<Buffer>().filter(|_buffer| arguments.len() == 0)?;
-    Some(nothing(call, buffer.get().close(call.py, stream.as_deref())))
+    Some(nothing(call, Buffer::close(&buffer, call.py, stream.as_deref())))
 });
 
 /// A copy between two buffers of one size, on a stream of ours that is not being captured; `None` for any other, of which

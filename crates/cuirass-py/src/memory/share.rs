@@ -16,6 +16,7 @@ use cuirass::memory::{LegacyPinnedMemoryResource as Pinned, PointerInfo, pointer
 use cuirass_fault::Failure;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// What a buffer gives back.
@@ -304,11 +305,17 @@ impl Buffer {
     }
 }
 
-/// Waits before the owner of the memory is let go. Where that fails the owner is leaked.
-pub fn wait_for_owner(stream: &cuirass::Stream, address: u64) -> cuirass::Result<()> {
-    stream.synchronize().map_err(|error| {
-        let note =
-            format!("the owner of the memory ({address:#x}) is leaked, since the device may not be done with it");
-        Failure::from(error).note(note).raise()
-    })
+/// Lets the owner of memory go behind a stream. Where that cannot be waited for the owner is leaked.
+pub fn let_owner_go(py: Python<'_>, stream: &cuirass::Stream, address: u64, owner: Owner) -> PyResult<()> {
+    let behind = || match stream.let_go_behind(owner) {
+        Ok(()) => Ok(()),
+        Err(failed) => {
+            let (owner, error) = *failed;
+            let _leaked = ManuallyDrop::new(owner);
+            let note =
+                format!("the owner of the memory ({address:#x}) is leaked, since the device may not be done with it");
+            Err(Failure::from(error).note(note).raise())
+        }
+    };
+    run(py, behind)
 }

@@ -535,7 +535,8 @@ impl Buffer {
     }
 
     /// As [`close`](Buffer::close), in the order of this stream; memory whose release no stream orders goes back once the
-    /// stream has been waited for.
+    /// stream has been waited for. A stream that is being captured is not waited for, which would spoil the capture: the
+    /// memory goes back when that has ended.
     ///
     /// # Errors
     /// As [`close`](Buffer::close). What the driver answers where the stream cannot order the release, or cannot be waited
@@ -545,9 +546,17 @@ impl Buffer {
         if own == stream.as_raw().addr() && !stream.is_default() {
             return self.close();
         }
-        let ordered = if own == 0 { stream.synchronize() } else { self.set_deallocation_stream(stream) };
+        let ordered = match own {
+            0 => stream.wait_for_release().map_err(Failure::raise),
+            _ => self.set_deallocation_stream(stream).map(|()| None),
+        };
         match ordered {
-            Ok(()) => self.close(),
+            Ok(None) => self.close(),
+            Ok(Some(captured)) => {
+                let address = self.as_raw();
+                captured.release_behind(Memory::NAME, address, self, |buffer| buffer.0.close());
+                Ok(())
+            }
             Err(error) => Err(self.leaked_behind(stream, error)),
         }
     }

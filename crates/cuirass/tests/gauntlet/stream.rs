@@ -59,6 +59,9 @@ pub fn operations() -> Vec<Operation> {
         operation!("Stream::device", stream, |stream| stream.device()).makes_no_call(),
         operation!("Stream::device", borrowed, |(stream, _)| stream.device()).case("borrowed"),
         operation!("Stream::synchronize", stream, |stream| stream.synchronize()),
+        operation!("Stream::let_go_behind", stream, |stream| {
+            stream.let_go_behind(Box::new(0)).map_err(|failed| failed.1)
+        }),
         operation!("Stream::is_done", stream, |stream| stream.is_done()),
         operation!("Stream::record", || Ok((stream()?, event()?)), |(stream, event)| stream.record(event)),
         operation!("Stream::record_new", stream, |stream| stream.record_new(&EventOptions::default()))

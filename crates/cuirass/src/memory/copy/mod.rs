@@ -12,7 +12,8 @@ mod pitched;
 pub use batch::{BatchedCopy, CopyOptions, MemcpyOverlapMode, MemcpySrcAccessOrder, copy_batch, copy_batch_unordered};
 pub use pitched::{CopyExtent, Pitched};
 
-use crate::context::scope;
+use crate::context::{capture, scope};
+use crate::deferred;
 use crate::event::{Event, EventOptions};
 use crate::graph::recording;
 use crate::memory::buffer::{Buffer, MemoryResource};
@@ -22,6 +23,7 @@ use crate::memory::r#virtual::Reservation;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use bytemuck::Pod;
+use cuirass_call::event as event_call;
 use cuirass_call::memory::buffer as call;
 use cuirass_call::owner::is_answer_to_release;
 use cuirass_call::status::code;
@@ -124,7 +126,9 @@ impl<M> Transfer<M> {
 impl<M> Drop for Transfer<M> {
     fn drop(&mut self) {
         let Some(event) = self.event.take() else { return };
-        match event.synchronize() {
+        deferred::drain_if_any();
+        // A release, which disturbs no capture.
+        match capture::relaxed(|| event_call::synchronize(event.as_raw())).map_err(Failure::raise) {
             // SAFETY: [transfer-taken] the copy is done and the memory was not taken.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.memory) },
             // The driver is shutting down, and its memory goes with it.
