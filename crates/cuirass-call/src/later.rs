@@ -18,7 +18,7 @@ pub enum Attempt {
     Wait,
 }
 
-const WORDS: usize = 12;
+const WORDS: usize = 13;
 
 /// Where a closure lies: every kind of handle with what it needs fits, which the compiler checks.
 type Place = [MaybeUninit<u64>; WORDS];

@@ -43,7 +43,8 @@ impl GraphBuilder {
         let recording = self.building()?;
         let info = self.capture_info(&recording)?;
         let context = recording.context.as_raw();
-        Ok(GraphCondition(call::conditional_handle_create(info.graph, context, default)?))
+        let create = || call::conditional_handle_create(info.graph, context, default);
+        Ok(GraphCondition(recording.attachments.alone(create)?))
     }
 
     /// A node whose body runs if the condition is not 0. The builder of the body, which begins and ends like any other
@@ -126,12 +127,12 @@ impl GraphBuilder {
             streams.push(Stream::create(self.context(), &StreamOptions::default())?);
         }
         let context = recording.context.as_raw();
-        let (node, graphs) =
-            call::add_conditional(info.graph, &info.dependencies, &info.edges, condition.0, kind, bodies, context)
-                .map_err(|failure| match failure.status() {
-                    Some(code::INVALID_VALUE) => failure.note(ONE_NODE),
-                    _ => failure,
-                })?;
+        let add =
+            || call::add_conditional(info.graph, &info.dependencies, &info.edges, condition.0, kind, bodies, context);
+        let (node, graphs) = recording.attachments.alone(add).map_err(|failure| match failure.status() {
+            Some(code::INVALID_VALUE) => failure.note(ONE_NODE),
+            _ => failure,
+        })?;
         let bodies = graphs.iter().map(|graph| Opaque(*graph)).collect();
         let known = Conditional { node: Opaque(node), kind, bodies };
         recording.attachments.add(Attachment::Bodies(Box::new(known)));

@@ -146,7 +146,8 @@ impl GraphDefinition {
     /// # Errors
     /// What the driver answers.
     pub fn nodes(&self) -> Result<Vec<GraphNode>> {
-        Ok(nodes_of(self.alive()?)?)
+        let graph = self.alive()?;
+        Ok(self.attachments().alone(|| nodes_of(graph))?)
     }
 
     /// Pairs of nodes of which the second waits for the first.
@@ -155,9 +156,9 @@ impl GraphDefinition {
     /// What the driver answers.
     pub fn edges(&self) -> Result<Vec<(GraphNode, GraphNode)>> {
         let graph = self.alive()?;
-        let nodes = nodes_of(graph)?;
-        let find = |raw: CUgraphNode| nodes.iter().copied().find(|node| node.raw == raw.expose_provenance());
-        let edges = call::get_edges(graph)?;
+        let (nodes, edges) = self.attachments().alone(|| Outcome::Ok((nodes_of(graph)?, call::get_edges(graph)?)))?;
+        let places = Places::of(&nodes);
+        let find = |raw| nodes.get(places.find(raw)?).copied();
         Ok(edges.into_iter().filter_map(|(from, to)| Some((find(from)?, find(to)?))).collect())
     }
 
@@ -180,7 +181,8 @@ impl GraphDefinition {
     pub fn debug_dot_print(&self, path: &Path, options: GraphDebugPrintOptions) -> Result<()> {
         let text = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_nul| Failure::misuse(Misuse::Value, "a path has no NUL in it"))?;
-        Ok(call::debug_dot_print(self.alive()?, &text, options.flags())?)
+        let graph = self.alive()?;
+        Ok(self.attachments().alone(|| call::debug_dot_print(graph, &text, options.flags()))?)
     }
 
     /// Gives up this share. If it is the last one the graph is destroyed, and the driver's answer returned.
@@ -207,12 +209,32 @@ pub(crate) fn nodes_of(graph: CUgraph) -> Outcome<Vec<GraphNode>> {
     Ok(nodes)
 }
 
+/// Finds nodes by their handles.
+pub(crate) struct Places(Vec<(usize, usize)>);
+
+impl Places {
+    pub(crate) fn of(nodes: &[GraphNode]) -> Places {
+        let mut places: Vec<_> = nodes.iter().enumerate().map(|(at, node)| (node.raw, at)).collect();
+        places.sort_unstable();
+        Places(places)
+    }
+
+    /// Which of the nodes it is.
+    pub(crate) fn find(&self, node: CUgraphNode) -> Option<usize> {
+        let found = self.0.binary_search_by_key(&node.addr(), |(raw, _)| *raw).ok()?;
+        self.0.get(found).map(|(_, at)| *at)
+    }
+}
+
 impl GraphBuilder {
     /// As [`embed`](GraphBuilder::embed), from a definition.
     pub(crate) fn embed_definition(&self, child: &GraphDefinition) -> Outcome<()> {
         let recording = self.building()?;
         let info = self.capture_info(&recording)?;
-        let node = node_call::add_child_graph(info.graph, &info.dependencies, child.alive()?)?;
+        let graph = child.alive()?;
+        let node = recording
+            .attachments
+            .alone_with(child.attachments(), || node_call::add_child_graph(info.graph, &info.dependencies, graph))?;
         // The node refers to it from now on, whatever comes.
         recording.attachments.add(Attachment::Child(child.attachments().clone()));
         capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {

@@ -11,7 +11,7 @@ use crate::{Outcome, Result};
 use cuirass_call::graph::exec as call;
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::sys::cuda::{CUgraphExec, CUgraphExecUpdateResult};
-use cuirass_fault::lock::Mutex;
+use cuirass_fault::lock::{self, Mutex};
 use cuirass_fault::{Cause, Facts, Failure, Library};
 use std::sync::Arc;
 
@@ -28,6 +28,16 @@ struct Needs {
     launched: Launched,
     /// What it was made of, with what its work refers to. A lock, since an update replaces it.
     definition: Mutex<GraphDefinition>,
+    /// Held by an update, so that what was given to the driver last is what is kept.
+    updating: Mutex<()>,
+}
+
+impl Needs {
+    fn alone<T>(&self, update: impl FnOnce() -> T) -> T {
+        // In a forked child the call is refused, and a thread that the child does not have may hold the lock.
+        let _alone = (!lock::is_forked()).then(|| self.updating.lock());
+        update()
+    }
 }
 
 impl Kind for ExecKind {
@@ -66,11 +76,12 @@ impl Graph {
         let stream = options.upload_stream.as_ref().map_or(std::ptr::null_mut(), Stream::as_raw);
         let exec = scope::create(
             context.as_raw(),
-            || call::instantiate(graph, options.flags(), stream),
+            || definition.attachments().alone(|| call::instantiate(graph, options.flags(), stream)),
             |exec| relaxed_scope::release(format_args!("executable graph {exec:p}"), || call::destroy(exec)),
         )?;
         let definition = Mutex::new(definition.clone());
-        Ok(Graph(Arc::new(Owned::new(exec, Needs { context, launched: Launched::default(), definition }))))
+        let needs = Needs { context, launched: Launched::default(), definition, updating: Mutex::new(()) };
+        Ok(Graph(Arc::new(Owned::new(exec, needs))))
     }
 
     /// The driver's handle.
@@ -89,28 +100,21 @@ impl Graph {
         if recording::any() {
             refuse_in_capture(stream, "launched")?;
         }
-        if let Err(failure) = call::launch(self.0.raw(), stream.as_raw()) {
-            return Err(self.may_run(stream, failure).raise());
+        if !self.0.parent().launched.knows(stream) {
+            return Ok(self.launch_elsewhere(stream)?);
         }
-        let needs = self.0.parent();
-        if !needs.launched.knows(stream) {
-            let noted = needs.launched.note(stream, &needs.context);
-            noted.map_err(|failure| failure.note("the launch itself was submitted: do not repeat it"))?;
-        }
-        Ok(())
+        Ok(call::launch(self.0.raw(), stream.as_raw())?)
     }
 
-    /// A launch that returned an error may have been made all the same, since the error may be that of older work: what
-    /// the graph refers to waits for the stream too.
+    /// The first launch on a stream, and each on a thread's default stream.
     #[cold]
-    fn may_run(&self, stream: &Stream, failure: Failure) -> Failure {
+    #[inline(never)]
+    fn launch_elsewhere(&self, stream: &Stream) -> Outcome<()> {
         let needs = self.0.parent();
-        if needs.launched.knows(stream) {
-            return failure;
-        }
-        match needs.launched.note(stream, &needs.context) {
-            Ok(()) => failure,
-            Err(second) => second.attach_to(failure, "the launch, if it was made, could not be followed"),
+        let launch = || call::launch(self.0.raw(), stream.as_raw());
+        match needs.launched.note(stream, &needs.context)? {
+            Some(followed) => followed.launch(stream, launch),
+            None => launch(),
         }
     }
 
@@ -131,17 +135,20 @@ impl Graph {
     /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`, with the driver's reason as a note, when the shapes differ: it is then
     /// as it was; what else the driver answers.
     pub fn update(&self, source: &GraphDefinition) -> Result<()> {
-        let graph = source.alive()?;
         let needs = self.0.parent();
-        let updated = scope::submit(needs.context.as_raw(), "the update", || call::update(self.0.raw(), graph))
-            .inspect_err(|_failure| {
-                // It may have been made all the same: launches to come then need what the source refers to.
-                needs.definition.lock().attachments().add_all_of(source.attachments());
-            })?;
-        if let Err(reason) = updated {
-            return Err(not_updated(self.0.raw(), reason).raise());
-        }
-        let before = std::mem::replace(&mut *needs.definition.lock(), source.clone());
+        let before = needs.alone(|| {
+            let graph = source.alive()?;
+            let update = || source.attachments().alone(|| call::update(self.0.raw(), graph));
+            match scope::submit(needs.context.as_raw(), "the update", update) {
+                Ok(Ok(())) => Ok(std::mem::replace(&mut *needs.definition.lock(), source.clone())),
+                Ok(Err(reason)) => Err(not_updated(self.0.raw(), reason)),
+                Err(failure) => {
+                    // It may have been made all the same: launches to come then need what the source refers to.
+                    needs.definition.lock().attachments().add_all_of(source.attachments());
+                    Err(failure)
+                }
+            }
+        })?;
         // Launches from before the update may be under way.
         let released = launched::release_after(needs.launched.places(), before.attachments().clone());
         match (released, before.close_inner()) {

@@ -12,7 +12,7 @@ use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::{Global, Mutex};
 use cuirass_fault::{Failure, Misuse};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 /// The streams that a graph was launched on. A launch on one of the last few is seen without a lock.
@@ -30,10 +30,52 @@ const FEW: usize = 8;
 #[derive(Clone)]
 pub(crate) enum Place {
     Stream(Stream),
-    /// The default stream of a thread, which no other thread can name: its event is recorded behind every launch.
-    Thread(ThreadId, Arc<Event>),
-    /// Nobody knows when a launch is done: what it refers to is never let go.
-    Lost,
+    /// The default stream of a thread, which no other thread can name.
+    Thread(ThreadId, Arc<Followed>),
+}
+
+/// Launches on the default stream of a thread: an event is recorded behind each.
+pub(crate) struct Followed {
+    event: Event,
+    state: AtomicU8,
+}
+
+/// The event is behind all launches.
+const MARKED: u8 = 0;
+/// A launch is being made: it is before the event or not yet.
+const LAUNCHING: u8 = 1;
+/// The event could not be recorded: nobody knows when the launches are done, and what they refer to is never let go.
+const LOST: u8 = 2;
+
+impl Followed {
+    /// Makes a launch, and records the event behind it: also where the call returned an error, since it may have been made
+    /// all the same.
+    pub(crate) fn launch(&self, stream: &Stream, launch: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
+        self.state.store(LAUNCHING, Ordering::SeqCst);
+        let launched = launch();
+        let marked = cuirass_call::event::record(self.event.as_raw(), stream.as_raw());
+        self.state.store(if marked.is_ok() { MARKED } else { LOST }, Ordering::SeqCst);
+        match (launched, marked) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Ok(()), Err(failure)) => Err(failure.note("the launch itself was submitted: do not repeat it")),
+            (Err(failure), Ok(())) => Err(failure),
+            (Err(failure), Err(second)) => {
+                Err(second.attach_to(failure, "the launch, if it was made, could not be followed"))
+            }
+        }
+    }
+
+    /// Whether the launches that were made before the question are done.
+    fn is_passed(&self) -> Outcome<bool> {
+        match self.state.load(Ordering::SeqCst) {
+            MARKED => event::query_inner(&self.event),
+            LAUNCHING => Ok(false),
+            _lost => {
+                let message = "a launch on a thread's default stream could not be followed when it was made";
+                Err(Failure::misuse(Misuse::State, message))
+            }
+        }
+    }
 }
 
 /// The handle of the calling thread's default stream.
@@ -46,14 +88,15 @@ impl Launched {
         self.recent.iter().any(|recent| recent.load(Ordering::Acquire) == handle)
     }
 
-    /// Remembers a stream. One that nobody else has is let go when it is done, or with the graph: what a graph keeps does
-    /// not grow with the streams and threads that it was ever launched on. A default stream is that of the context that
-    /// is current now: the graph's own, or the launch would have failed.
+    /// Remembers a stream before a launch on it: an update by another thread that comes after the launch must know of it.
+    /// For a thread's default stream, what the launch is to be made through is returned. A stream that nobody else has is let
+    /// go when it is done, or with the graph: what a graph keeps does not grow with the streams and threads that it was ever
+    /// launched on. A default stream is that of the context that is current now: the graph's own, or the launch fails.
     #[cold]
-    pub(crate) fn note(&self, stream: &Stream, context: &Context) -> Outcome<()> {
+    pub(crate) fn note(&self, stream: &Stream, context: &Context) -> Outcome<Option<Arc<Followed>>> {
         let handle = stream.as_raw().addr();
         if handle == PER_THREAD {
-            return self.note_thread(stream, context);
+            return self.note_thread(context).map(Some);
         }
         let stream = if stream.is_default() { stream.bound_to(context.clone()) } else { stream.clone() };
         let is_it = |place: &Place| matches!(place, Place::Stream(known) if known.as_raw().addr() == handle);
@@ -74,7 +117,7 @@ impl Launched {
         };
         drop(spare);
         self.let_go();
-        Ok(())
+        Ok(None)
     }
 
     /// Lets go of streams and events that nobody else has, and that are done. Looked for at each power of two.
@@ -114,28 +157,20 @@ impl Launched {
         Ok(())
     }
 
-    fn note_thread(&self, stream: &Stream, context: &Context) -> Outcome<()> {
+    fn note_thread(&self, context: &Context) -> Outcome<Arc<Followed>> {
         let me = thread::current().id();
         let known = self.places.lock().iter().find_map(|place| match place {
-            Place::Thread(thread, event) if *thread == me => Some(Arc::clone(event)),
+            Place::Thread(thread, followed) if *thread == me => Some(Arc::clone(followed)),
             _ => None,
         });
-        let followed = match known {
-            Some(event) => cuirass_call::event::record(event.as_raw(), stream.as_raw()),
-            None => self.follow_thread(me, stream, context),
-        };
-        if followed.is_err() {
-            self.places.lock().push(Place::Lost);
+        if let Some(known) = known {
+            return Ok(known);
         }
+        let event = Event::create(context, &EventOptions::default())?;
+        let followed = Arc::new(Followed { event, state: AtomicU8::new(MARKED) });
+        self.places.lock().push(Place::Thread(me, Arc::clone(&followed)));
         self.let_go();
-        followed
-    }
-
-    fn follow_thread(&self, me: ThreadId, stream: &Stream, context: &Context) -> Outcome<()> {
-        let event = Arc::new(Event::create(context, &EventOptions::default())?);
-        cuirass_call::event::record(event.as_raw(), stream.as_raw())?;
-        self.places.lock().push(Place::Thread(me, event));
-        Ok(())
+        Ok(followed)
     }
 
     pub(crate) fn places(&self) -> Vec<Place> {
@@ -155,8 +190,12 @@ impl Place {
                 Ok(call::stream_is_capturing(stream.as_raw())? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
                     && cuirass_call::stream::query(stream.as_raw())?)
             }
-            Place::Thread(_, event) if Arc::strong_count(event) == 1 => event::query_inner(event),
-            Place::Stream(_) | Place::Thread(..) | Place::Lost => Ok(false),
+            Place::Thread(_, followed)
+                if Arc::strong_count(followed) == 1 && followed.state.load(Ordering::SeqCst) == MARKED =>
+            {
+                followed.is_passed()
+            }
+            Place::Stream(_) | Place::Thread(..) => Ok(false),
         }
     }
 }
@@ -164,6 +203,7 @@ impl Place {
 /// What waits for its streams.
 struct Waiting {
     streams: Vec<Passing>,
+    threads: Vec<Arc<Followed>>,
     attachments: Arc<Attachments>,
 }
 
@@ -176,18 +216,14 @@ pub(crate) fn release_after(places: Vec<Place>, attachments: Arc<Attachments>) -
         drop(attachments);
         return Ok(());
     }
-    let passing = |place| match place {
-        Place::Stream(stream) => Some(Passing::Unmarked(stream)),
-        Place::Thread(_, event) => Some(Passing::Marked(event)),
-        Place::Lost => None,
-    };
-    let known: Option<Vec<Passing>> = places.into_iter().map(passing).collect();
-    let Some(streams) = known else {
-        LEAKED.lock().push(attachments);
-        let message = "a launch on a thread's default stream could not be followed when it was made";
-        return Err(Waiting::leaked(Failure::misuse(Misuse::State, message)));
-    };
-    let mut waiting = Waiting { streams, attachments };
+    let (mut streams, mut threads) = (Vec::new(), Vec::new());
+    for place in places {
+        match place {
+            Place::Stream(stream) => streams.push(Passing::Unmarked(stream)),
+            Place::Thread(_, followed) => threads.push(followed),
+        }
+    }
+    let mut waiting = Waiting { streams, threads, attachments };
     match waiting.attempt() {
         Ok(Attempt::Done) => Ok(()),
         Ok(Attempt::Wait) => {
@@ -200,24 +236,35 @@ pub(crate) fn release_after(places: Vec<Place>, attachments: Arc<Attachments>) -
 
 impl Waiting {
     fn attempt(&mut self) -> Outcome<Attempt> {
-        let mut done = true;
-        for at in 0..self.streams.len() {
-            let Some(passing) = self.streams.get_mut(at) else { break };
-            match passing.step() {
-                Ok(Attempt::Done) => {}
-                Ok(Attempt::Wait) => done = false,
-                Err(failure) => {
-                    // It is not certain that the device is done with it.
-                    LEAKED.lock().push(std::mem::take(&mut self.attachments));
-                    return Err(failure);
-                }
+        match self.step() {
+            Ok(true) => {
+                drop(std::mem::take(&mut self.attachments));
+                Ok(Attempt::Done)
+            }
+            Ok(false) => Ok(Attempt::Wait),
+            Err(failure) => {
+                // It is not certain that the device is done with it.
+                LEAKED.lock().push(std::mem::take(&mut self.attachments));
+                Err(failure)
             }
         }
-        if !done {
-            return Ok(Attempt::Wait);
+    }
+
+    fn step(&mut self) -> Outcome<bool> {
+        let mut done = true;
+        for passing in &mut self.streams {
+            done &= passing.step()? == Attempt::Done;
         }
-        drop(std::mem::take(&mut self.attachments));
-        Ok(Attempt::Done)
+        let mut at = 0;
+        while let Some(followed) = self.threads.get(at) {
+            if relaxed_scope::relaxed(|| followed.is_passed())? {
+                self.threads.swap_remove(at);
+            } else {
+                done = false;
+                at += 1;
+            }
+        }
+        Ok(done)
     }
 
     fn leaked(failure: Failure) -> Failure {

@@ -1,6 +1,6 @@
 //! Pictures of graphs: as DOT, and drawn as SVG without any program's help.
 
-use crate::graph::definition::{GraphDefinition, GraphNode, NodeKind, nodes_of};
+use crate::graph::definition::{GraphDefinition, GraphNode, NodeKind, Places, nodes_of};
 use crate::graph::recording::Attachments;
 use crate::{Outcome, Result};
 use cuirass_call::graph::{definition as call, node as node_call};
@@ -46,7 +46,7 @@ impl GraphDefinition {
     /// # Errors
     /// What the driver answers.
     pub fn to_dot(&self) -> Result<String> {
-        let picture = read(self.alive()?, self.attachments())?;
+        let picture = self.read()?;
         let mut text = String::from("digraph graph_ {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\"];\n");
         write_dot(&picture, "n", 1, &mut text);
         text.push_str("}\n");
@@ -58,7 +58,7 @@ impl GraphDefinition {
     /// # Errors
     /// What the driver answers.
     pub fn to_svg(&self) -> Result<String> {
-        let picture = read(self.alive()?, self.attachments())?;
+        let picture = self.read()?;
         // The library that draws is not ours: a mistake of its own must not end the process.
         let drawn = catch_unwind(AssertUnwindSafe(|| draw(&picture)));
         drawn.map_err(|panic| {
@@ -68,11 +68,18 @@ impl GraphDefinition {
     }
 }
 
+impl GraphDefinition {
+    fn read(&self) -> Outcome<Picture> {
+        let graph = self.alive()?;
+        self.attachments().alone(|| read(graph, self.attachments()))
+    }
+}
+
 fn read(graph: CUgraph, attachments: &Attachments) -> Outcome<Picture> {
     let nodes = nodes_of(graph)?;
-    let place = |raw| nodes.iter().position(|node| node.as_raw() == raw);
+    let places = Places::of(&nodes);
     let edges = call::get_edges(graph)?;
-    let edges = edges.into_iter().filter_map(|(from, to)| Some((place(from)?, place(to)?))).collect();
+    let edges = edges.into_iter().filter_map(|(from, to)| Some((places.find(from)?, places.find(to)?))).collect();
     let mut picture = Picture { boxes: Vec::new(), edges, children: Vec::new() };
     let mut add_child = |of: usize, title: String, raw: CUgraph| {
         picture.children.push(Child { of, title, picture: read(raw, attachments)? });
@@ -83,7 +90,9 @@ fn read(graph: CUgraph, attachments: &Attachments) -> Outcome<Picture> {
         if node.kind() == NodeKind::CU_GRAPH_NODE_TYPE_GRAPH {
             add_child(at, "child graph".to_owned(), node_call::child_get_graph(node.as_raw())?)?;
         }
-        if let Some((kind, bodies)) = attachments.bodies_of(node.as_raw()) {
+        if node.kind() == NodeKind::CU_GRAPH_NODE_TYPE_CONDITIONAL
+            && let Some((kind, bodies)) = attachments.bodies_of(node.as_raw())
+        {
             label = name_of(kind).to_owned();
             for (number, body) in bodies.into_iter().enumerate() {
                 add_child(at, title_of(kind, number), body)?;
@@ -198,7 +207,13 @@ impl Picture {
 
     /// The nodes that wait for no other.
     fn roots(&self) -> impl Iterator<Item = usize> {
-        (0..self.boxes.len()).filter(|node| !self.edges.iter().any(|(_, to)| to == node))
+        let mut waits = vec![false; self.boxes.len()];
+        for (_, to) in &self.edges {
+            if let Some(waits) = waits.get_mut(*to) {
+                *waits = true;
+            }
+        }
+        waits.into_iter().enumerate().filter_map(|(node, waits)| (!waits).then_some(node))
     }
 }
 

@@ -48,7 +48,11 @@ pub(crate) struct Conditional {
 /// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
 /// share it; with the last of them it is let go.
 #[derive(Default)]
-pub(crate) struct Attachments(Mutex<List>);
+pub(crate) struct Attachments {
+    list: Mutex<List>,
+    /// Held by whoever calls the driver for the graph.
+    access: Mutex<()>,
+}
 
 #[derive(Default)]
 struct List {
@@ -84,8 +88,26 @@ impl List {
 }
 
 impl Attachments {
+    /// Calls the driver for the graph, or a body of it, while no other thread does: CUDA says that a graph must not be used
+    /// by two threads at once, also where both only read it.
+    pub(crate) fn alone<T>(&self, call: impl FnOnce() -> T) -> T {
+        // In a forked child the call is refused, and a thread that the child does not have may hold the lock.
+        let _alone = (!lock::is_forked()).then(|| self.access.lock());
+        call()
+    }
+
+    /// The same for two graphs, which may be parts of one.
+    pub(crate) fn alone_with<T>(self: &Arc<Attachments>, other: &Arc<Attachments>, call: impl FnOnce() -> T) -> T {
+        match Arc::as_ptr(self).cmp(&Arc::as_ptr(other)) {
+            std::cmp::Ordering::Equal => self.alone(call),
+            // One order for all, so that no two wait for each other.
+            std::cmp::Ordering::Less => self.alone(|| other.alone(call)),
+            std::cmp::Ordering::Greater => other.alone(|| self.alone(call)),
+        }
+    }
+
     pub(crate) fn add(&self, attachment: Attachment) {
-        self.0.lock().all.push(attachment);
+        self.list.lock().all.push(attachment);
     }
 
     /// What another graph refers to.
@@ -97,7 +119,7 @@ impl Attachments {
 
     /// What a launch, or other work, refers to. Returns the addresses of the last few such things.
     fn add_work<'a>(&self, kernel: Option<&Kernel>, buffers: impl Iterator<Item = &'a Buffer>) -> [usize; FEW] {
-        let mut list = self.0.lock();
+        let mut list = self.list.lock();
         if let Some(kernel) = kernel
             && list.is_new(kernel.as_raw().addr())
         {
@@ -111,12 +133,12 @@ impl Attachments {
 
     /// Whether there is nothing to let go of.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().all.iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
+        self.list.lock().all.iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
     }
 
     /// Of which kind a conditional node is, and its bodies, where they are known.
     pub(crate) fn bodies_of(&self, node: CUgraphNode) -> Option<(CUgraphConditionalNodeType, Vec<CUgraph>)> {
-        let list = self.0.lock();
+        let list = self.list.lock();
         list.all.iter().find_map(|attachment| match attachment {
             Attachment::Bodies(known) if known.node.0 == node => {
                 Some((known.kind, known.bodies.iter().map(|body| body.0).collect()))
