@@ -312,6 +312,58 @@ print({code for _, code in ends})
     assert (result.returncode, result.stdout, result.stderr) == (0, "{0}\n", "")
 
 
+def test_a_forked_child_waits_for_no_lock_of_a_graph():
+    """Of a graph that other threads of the parent use all the time: whatever the child does with it is refused."""
+    result = child(
+        FORKS
+        + """
+def built():
+    builder = device.create_graph_builder().begin_building()
+    builder.callback(int)
+    return builder.end_building()
+
+builder, graph = built(), built().complete()
+definition = builder.graph_definition
+stop = False
+
+def uses():
+    device.set_current()
+    while not stop:
+        graph.update(builder)
+        builder.graph_definition.nodes()
+        graph.launch(device.create_stream())
+
+def here():
+    for use in (
+        lambda: graph.update(builder), lambda: graph.update(definition), lambda: builder.graph_definition, graph.to_dot,
+        graph.to_svg, definition.nodes, definition.edges, definition.to_dot, definition.instantiate, builder.complete,
+        lambda: graph.launch(stream), lambda: graph.launch(cuirass.PER_THREAD_DEFAULT_STREAM),
+        lambda: graph.upload(stream), builder.begin_building, builder.end_building, lambda: builder.is_building,
+        lambda: builder.split(2), builder.create_condition, lambda: builder.callback(int),
+        lambda: builder.debug_dot_print("/dev/null"),
+    ):
+        try:
+            use()
+        except cuirass.CUDAError as error:
+            assert "spawn" in str(error), error
+        else:
+            raise SystemExit("no error")
+    graph.close()
+    builder.close()
+
+threads = [threading.Thread(target=uses) for _ in range(3)]
+for thread in threads:
+    thread.start()
+ends = [forked(here) for _ in range(60)]
+stop = True
+for thread in threads:
+    thread.join()
+print({code for _, code in ends})
+"""
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "{0}\n", "")
+
+
 def test_a_forked_child_waits_for_nothing_that_is_under_way_in_its_parent():
     """Its exit hook waits for callbacks that run and for compilations: those of its own."""
     result = child(

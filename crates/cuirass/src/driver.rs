@@ -107,6 +107,18 @@ pub fn is_forked() -> bool {
     cuirass_call::table::is_forked()
 }
 
+/// Refuses in a forked child, as every call does: before a lock of something inherited is waited for, which a thread may hold
+/// that the child does not have.
+#[inline]
+pub(crate) fn refuse_in_child() -> Outcome<()> {
+    if is_forked() { refused() } else { Ok(()) }
+}
+
+#[cold]
+fn refused() -> Outcome<()> {
+    cuirass_call::context::ctx_get_current().map(|_none| ())
+}
+
 /// `cuInit`, once it has worked. Every operation that may be the first comes through here.
 pub(crate) fn initialized() -> Outcome<()> {
     static DONE: AtomicBool = AtomicBool::new(false);

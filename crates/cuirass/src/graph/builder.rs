@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::driver;
 use crate::graph::boundary;
 use crate::graph::capture::{self, CaptureKind, ForkKind};
 use crate::graph::definition::GraphDefinition;
@@ -119,6 +120,7 @@ impl GraphBuilder {
 
     /// Takes the phase out, to change it; [`put`](GraphBuilder::put) ends that.
     fn take(&self) -> Outcome<Phase> {
+        driver::refuse_in_child()?;
         let phase = std::mem::replace(&mut *self.phase.lock(), Phase::Busy);
         match phase {
             Phase::Busy => Err(state("another thread is using this graph builder")),
@@ -142,6 +144,7 @@ impl GraphBuilder {
 
     /// The capture that it takes part in, if that goes on.
     pub(crate) fn building(&self) -> Outcome<Arc<Recording>> {
+        driver::refuse_in_child()?;
         match self.recording() {
             Some(recording) if !recording.has_ended() => Ok(recording),
             _ => Err(state("the graph builder is not building")),
@@ -233,6 +236,7 @@ impl GraphBuilder {
     /// [`ErrorKind::State`](crate::ErrorKind::State) when the capture has been invalidated and has to be ended; what
     /// the driver answers.
     pub fn is_building(&self) -> Result<bool> {
+        driver::refuse_in_child()?;
         match self.recording() {
             Some(recording) if !recording.has_ended() => match self.stream.capture_status()? {
                 CaptureStatus::None => Ok(false),
@@ -278,10 +282,6 @@ impl GraphBuilder {
     fn forbids_end(recording: &Recording) -> Outcome<()> {
         if recording.has_ended() {
             return Ok(());
-        }
-        if crate::driver::is_forked() {
-            // It is the parent's: the refusal says so, and nothing of it is touched.
-            call::stream_is_capturing(recording.origin.as_raw())?;
         }
         if recording.mode != CaptureMode::Relaxed && recording.thread != thread::current().id() {
             return Err(state(format!(
@@ -336,6 +336,7 @@ impl GraphBuilder {
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) otherwise.
     pub fn definition(&self) -> Result<GraphDefinition> {
+        driver::refuse_in_child()?;
         let message = match (&*self.phase.lock(), &self.role) {
             (Phase::Ended(definition), _) => return Ok(definition.clone()),
             (Phase::Fresh, Role::Body(body)) => return Ok(GraphDefinition::body(body.clone())),

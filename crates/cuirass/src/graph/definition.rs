@@ -1,6 +1,7 @@
 //! Graphs that are not executable: what a capture made. Read-only.
 
 use crate::context::Context;
+use crate::driver;
 use crate::graph::builder::{Body, GraphBuilder, state};
 use crate::graph::capture::BROKEN;
 use crate::graph::exec::Graph;
@@ -119,6 +120,7 @@ impl GraphDefinition {
     }
 
     pub(crate) fn alive(&self) -> Outcome<CUgraph> {
+        driver::refuse_in_child()?;
         if self.is_valid() {
             return Ok(self.as_raw());
         }

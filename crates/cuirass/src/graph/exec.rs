@@ -1,6 +1,7 @@
 //! Executable graphs.
 
 use crate::context::{Context, capture as relaxed_scope, scope};
+use crate::driver;
 use crate::graph::builder::state;
 use crate::graph::definition::GraphDefinition;
 use crate::graph::launched::{self, Launched};
@@ -11,7 +12,7 @@ use crate::{Outcome, Result};
 use cuirass_call::graph::exec as call;
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::sys::cuda::{CUgraphExec, CUgraphExecUpdateResult};
-use cuirass_fault::lock::{self, Mutex};
+use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Cause, Facts, Failure, Library};
 use std::sync::Arc;
 
@@ -34,8 +35,7 @@ struct Needs {
 
 impl Needs {
     fn alone<T>(&self, update: impl FnOnce() -> T) -> T {
-        // In a forked child the call is refused, and a thread that the child does not have may hold the lock.
-        let _alone = (!lock::is_forked()).then(|| self.updating.lock());
+        let _alone = self.updating.lock();
         update()
     }
 }
@@ -110,6 +110,7 @@ impl Graph {
     #[cold]
     #[inline(never)]
     fn launch_elsewhere(&self, stream: &Stream) -> Outcome<()> {
+        driver::refuse_in_child()?;
         let needs = self.0.parent();
         let launch = || call::launch(self.0.raw(), stream.as_raw());
         match needs.launched.note(stream, &needs.context)? {
@@ -135,6 +136,7 @@ impl Graph {
     /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`, with the driver's reason as a note, when the shapes differ: it is then
     /// as it was; what else the driver answers.
     pub fn update(&self, source: &GraphDefinition) -> Result<()> {
+        driver::refuse_in_child()?;
         let needs = self.0.parent();
         let before = needs.alone(|| {
             let graph = source.alive()?;
@@ -170,6 +172,7 @@ impl Graph {
     /// # Errors
     /// What the driver answers.
     pub fn to_dot(&self) -> Result<String> {
+        driver::refuse_in_child()?;
         self.definition().to_dot()
     }
 
@@ -178,6 +181,7 @@ impl Graph {
     /// # Errors
     /// What the driver answers.
     pub fn to_svg(&self) -> Result<String> {
+        driver::refuse_in_child()?;
         self.definition().to_svg()
     }
 
