@@ -330,6 +330,10 @@ def test_pinned_memory(device, stream, census):
     assert bytes(memoryview(imported)) == bytes(range(100))
     with pytest.raises(TypeError, match="mapped"):
         mapped.allocate(16, stream=stream)
+    with pytest.raises(TypeError, match="close the buffers"):
+        mapped.deallocate(imported.handle, 100, stream=stream)
+    assert bytes(memoryview(imported)) == bytes(range(100))
+    imported.close(stream)
 
 
 def test_descriptors_of_what_is_closed(device, shared, stream):

@@ -60,17 +60,23 @@ struct RawInfo {
     edges: *const CUgraphEdgeData,
 }
 
+/// Asked for all, or for status and number alone: the driver then makes no list of dependencies.
 #[inline]
-fn raw_info(stream: CUstream) -> Result<RawInfo> {
+fn raw_info(stream: CUstream, all: bool) -> Result<RawInfo> {
     let mut info = RawInfo {
         status: CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
         id: 0,
-        graph: std::ptr::null_mut(),
+        graph: null_mut(),
         count: 0,
         nodes: std::ptr::null(),
         edges: std::ptr::null(),
     };
-    let RawInfo { status, id, graph, count, nodes, edges } = &mut info;
+    let (mut graph, mut nodes, mut edges, mut count) = (null_mut(), null_mut(), null_mut(), null_mut());
+    if all {
+        (graph, nodes, edges, count) =
+            (&raw mut info.graph, &raw mut info.nodes, &raw mut info.edges, &raw mut info.count);
+    }
+    let (status, id) = (&raw mut info.status, &raw mut info.id);
     if load::is_since(12030) {
         driver_call!(
             entry!(cuStreamGetCaptureInfo_v3),
@@ -88,29 +94,13 @@ fn raw_info(stream: CUstream) -> Result<RawInfo> {
 }
 
 /// `cuStreamGetCaptureInfo_v3` (before CUDA 12.3 `cuStreamGetCaptureInfo_v2`): the capture's status, and its number.
-/// Nothing else is asked for, so that the driver makes no list of dependencies.
 pub fn stream_get_capture_id(stream: CUstream) -> Result<(CUstreamCaptureStatus, u64)> {
-    let (mut status, mut id) = (CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
-    let (graph, nodes, edges, count) = (null_mut(), null_mut(), null_mut(), null_mut());
-    if load::is_since(12030) {
-        driver_call!(
-            entry!(cuStreamGetCaptureInfo_v3),
-            (stream, &raw mut status, &raw mut id, graph, nodes, edges, count),
-            "stream {stream:p}"
-        )?;
-    } else {
-        driver_call!(
-            entry!(cuStreamGetCaptureInfo_v2),
-            (stream, &raw mut status, &raw mut id, graph, nodes, count),
-            "stream {stream:p}"
-        )?;
-    }
-    Ok((status, id))
+    raw_info(stream, false).map(|info| (info.status, info.id))
 }
 
 /// As [`stream_get_capture_id`], with all that there is to know.
 pub fn stream_get_capture_info(stream: CUstream) -> Result<CaptureInfo> {
-    let RawInfo { status, id, graph, count, nodes, edges } = raw_info(stream)?;
+    let RawInfo { status, id, graph, count, nodes, edges } = raw_info(stream, true)?;
     let mut info = CaptureInfo { status, id, graph, dependencies: Vec::new(), edges: Vec::new() };
     if status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE && count > 0 && !nodes.is_null() {
         // SAFETY: [capture-dependencies] the driver's own list of `count` nodes, read before the next call on the stream.

@@ -122,6 +122,8 @@ impl MemPool {
     ///
     /// Raises
     /// ------
+    /// TypeError
+    ///     If it is another process's pool: its memory goes back with the last buffer that has it.
     /// CUDAError
     ///     What the driver answers.
     #[pyo3(signature = (ptr, size, *, stream))]

@@ -430,6 +430,11 @@ impl MemoryResource for MemoryPool {
     }
 
     fn deallocate(&self, address: u64, _bytes: usize, stream: &Stream) -> Result<()> {
+        if self.is_mapped() {
+            // The shares of the mapping are counted: it would go with buffers that have it still.
+            let text = "cannot free memory of a mapped memory resource by its address: close the buffers that have it";
+            return Err(Failure::misuse(Misuse::Type, text).raise());
+        }
         let what = format_args!("memory {address:#x} (stream {:p})", stream.as_raw());
         let stream = match self.bound(stream) {
             Ok(stream) => stream,
