@@ -4,6 +4,10 @@ The names are those of ``cuda.core`` 1.2, and the exceptions of 1.3. Not here ye
 graphs that are built node by node, program caches, textures and graphics, tensor maps, green contexts, ``checkpoint``,
 and of ``system`` all but ``typing``.
 
+Modules have the rest: ``cuirass.graph`` graphs by capture; ``cuirass.utils`` views of arrays, copies with options, of
+rows and in batches; ``cuirass.typing`` enumerations and types; ``cuirass.testing`` faults in driver calls;
+``cuirass.sim`` the simulated device, and the checker of order between streams.
+
 ``import cuirass`` loads neither the driver nor the compiler, nor numpy or ``cuda.bindings``: each is loaded when it is
 first needed. Without a GPU the simulated device serves, if it is asked for: ``CUIRASS_DRIVER=sim``, or
 ``cuirass.sim.use()``.
@@ -68,6 +72,23 @@ _OPTIONS = frozenset(
         "VirtualMemoryResourceOptions",
     )
 )
+_TO_COME = frozenset(
+    (
+        "DeviceResources",
+        "GraphicsResource",
+        "Linker",
+        "LinkerOptions",
+        "SMResource",
+        "SMResourceOptions",
+        "TensorMapDescriptor",
+        "TensorMapDescriptorOptions",
+        "WorkqueueResource",
+        "WorkqueueResourceOptions",
+        "checkpoint",
+        "texture",
+    )
+)
+"""What ``cuda.core`` 1.2 has, and this version does not."""
 _MODULES = frozenset(("graph", "sim", "system", "testing", "typing", "utils"))
 
 __all__ = [
@@ -121,7 +142,21 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module(f"cuirass.{name}")
-    raise AttributeError(f"module 'cuirass' has no attribute {name!r}")
+    raise AttributeError(f"module 'cuirass' has no attribute {name!r}{_where_it_is(name)}")
+
+
+def _where_it_is(name: str) -> str:
+    """What is said of a name that is not here: that a module has it, or that ``cuda.core`` alone has it yet."""
+    if name.startswith("_"):
+        return ""
+    import importlib
+
+    for module in sorted(_MODULES):
+        if name in getattr(importlib.import_module(f"cuirass.{module}"), "__all__", ()):
+            return f": it is cuirass.{module}.{name}"
+    if name == "experimental":
+        return ": what cuda.core.experimental had is in cuirass itself"
+    return ": cuda.core has it, and this version of cuirass does not yet" if name in _TO_COME else ""
 
 
 def __dir__() -> list[str]:

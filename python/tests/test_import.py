@@ -1,4 +1,5 @@
 import json
+import pkgutil
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ new = set(sys.modules) - before
 heavy = {"numpy", "cuda", "cuda.bindings", "cuda.bindings.driver", "cuda.pathfinder", "ctypes", "dataclasses", "enum",
          "inspect", "typing", "json", "warnings", "uuid"}
 import json
+import pkgutil
 print(json.dumps({"heavy": sorted(new & heavy), "maps": [line.split()[-1] for line in open("/proc/self/maps")
       if "libcuda" in line or "nvrtc" in line]}))
 """
@@ -58,6 +60,31 @@ def test_public_names():
         assert name in dir(cuirass)
     with pytest.raises(AttributeError):
         _ = cuirass.absent
+
+
+def test_a_name_that_is_not_here():
+    """The error says where it is, or that ``cuda.core`` alone has it; a name of neither gets no story."""
+    for name, said in {
+        "GraphBuilder": "it is cuirass.graph.GraphBuilder",
+        "StridedMemoryView": "it is cuirass.utils.StridedMemoryView",
+        "Linker": "cuda.core has it, and this version of cuirass does not yet",
+        "experimental": "in cuirass itself",
+    }.items():
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{said}"):
+            getattr(cuirass, name)
+        assert not hasattr(cuirass, name)
+    with pytest.raises(AttributeError, match=r"^module 'cuirass' has no attribute 'absent'$"):
+        _ = cuirass.absent
+    with pytest.raises(AttributeError, match=r"^module 'cuirass' has no attribute '__absent__'$"):
+        _ = cuirass.__absent__
+
+
+def test_the_names_to_come_are_those_of_cuda_core():
+    core = pytest.importorskip("cuda.core")
+    left_behind = {"cuda", "cu13"}  # by what it does when it is imported
+    theirs = {name for name in dir(core) if not name.startswith("_")} - left_behind
+    modules = {module.name for module in pkgutil.iter_modules(core.__path__) if not module.name.startswith("_")}
+    assert (theirs | modules) - set(dir(cuirass)) == cuirass._TO_COME
 
 
 def test_star_import():
