@@ -264,7 +264,11 @@ fn nearest(name: &str) -> Vec<&'static str> {
     let sought = name.to_ascii_lowercase();
     let distance = |info: &CallInfo| match info.name.to_ascii_lowercase().contains(&sought) {
         true => 0,
-        false => steps(name, info.name).min(steps(name, info.symbol)),
+        false => {
+            let ((whole, start), (symbol, symbols_start)) = (steps(name, info.name), steps(name, info.symbol));
+            // A name that breaks off, without the ending (`Async`, a version), has its mistakes counted twice.
+            whole.min(symbol).min(2 * start.min(symbols_start))
+        }
     };
     let mut near: Vec<(usize, &'static str)> = calls()
         .map(|info| (distance(info), info.name))
@@ -275,8 +279,9 @@ fn nearest(name: &str) -> Vec<&'static str> {
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// How many letters have to be put in, left out or replaced to make one word of the other. Small or large is the same.
-fn steps(from: &str, to: &str) -> usize {
+/// How many letters have to be put in, left out or replaced to make one word of the other; and as many to make what it
+/// begins with, for the beginning that is nearest. Small or large is the same.
+fn steps(from: &str, to: &str) -> (usize, usize) {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (at, letter) in from.bytes().enumerate() {
         let mut previous = [at + 1].to_vec();
@@ -287,7 +292,7 @@ fn steps(from: &str, to: &str) -> usize {
         }
         row = previous;
     }
-    row[to.len()]
+    (row[to.len()], row.iter().copied().min().unwrap_or(0))
 }
 
 fn calls() -> impl Iterator<Item = &'static CallInfo> {

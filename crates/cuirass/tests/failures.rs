@@ -109,6 +109,10 @@ fn a_fault_in_a_call_that_nobody_makes_is_refused() {
     for (wrong, near) in [
         ("cuStreamDistroy", "cuStreamDestroy_v2"),
         ("cumemallocfrompool", "cuMemAllocFromPoolAsync"),
+        // A mistake, and no ending.
+        ("cuMemAlocFromPool", "cuMemAllocFromPoolAsync"),
+        ("cuStreamDestoy", "cuStreamDestroy_v2"),
+        ("nvrtcComplieProgam", "nvrtcCompileProgram"),
         ("cudaMalloc", "cuMemAlloc_v2"),
         ("nvrtcCompile", "nvrtcCompileProgram"),
     ] {
