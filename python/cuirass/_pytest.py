@@ -52,6 +52,8 @@ def _unused(fault: fail) -> str:
     if seen < nth:
         why = f"cuirass made {made} while it was in place, and it is in call {nth}"
         advice = f"Have the test make call {nth}{of}, or correct the fault"
+        if not seen:
+            advice += " (cuirass.testing.record() lists the calls that are made)"
     else:
         why = f"cuirass made {made}, and what it was to be in failed of itself"
         advice = "Have the test make a call that works"
