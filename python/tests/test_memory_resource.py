@@ -267,10 +267,28 @@ def test_what_a_users_resource_returns_is_a_buffer(device, stream):
     before = device.memory_resource
     device.memory_resource = Wrong()
     try:
-        with pytest.raises(TypeError, match=r"Wrong\.allocate\(\) returned a int, not a Buffer"):
+        with pytest.raises(TypeError, match=r"Wrong\.allocate\(\) returned an object of type int, not a Buffer"):
             device.allocate(64, stream=stream)
     finally:
         device.memory_resource = before
+
+
+def test_what_a_subclass_lacks_is_named(stream):
+    class Bare(cuirass.MemoryResource):
+        pass
+
+    lacking = {
+        r"allocate\(\)": lambda bare: bare.allocate(16, stream=stream),
+        r"deallocate\(\)": lambda bare: bare.deallocate(0x1000, 16, stream=stream),
+        "is_device_accessible": lambda bare: bare.is_device_accessible,
+        "is_host_accessible": lambda bare: bare.is_host_accessible,
+        "device_id": lambda bare: bare.device_id,
+    }
+    for member, use in lacking.items():
+        with pytest.raises(
+            TypeError, match=rf"^Bare has no {member}: a subclass of MemoryResource must have .*{member}"
+        ):
+            use(Bare())
 
 
 class Inner(MemoryResource):
@@ -304,7 +322,7 @@ def test_what_a_resource_returns_is_checked(device, stream):
         with pytest.raises(RuntimeError, match=r"^Inner\.allocate\(16\) returned a buffer of 8 bytes$"):
             device.allocate(16, stream=stream)
         device.memory_resource = Inner(lambda buffer: 5)
-        with pytest.raises(TypeError, match=r"^Inner\.allocate\(\) returned a int, not a Buffer$"):
+        with pytest.raises(TypeError, match=r"^Inner\.allocate\(\) returned an object of type int, not a Buffer$"):
             device.allocate(16, stream=stream)
         device.memory_resource = longer = Inner(lambda buffer: buffer)
         longer.change = lambda buffer: cuirass.DeviceMemoryResource(0).allocate(32, stream=stream)

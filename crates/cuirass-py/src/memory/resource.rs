@@ -14,6 +14,24 @@ use pyo3::types::{PyDict, PyTuple};
 /// A subclass written in Python has ``allocate(size, *, stream)``, which returns ``Buffer.from_handle(ptr, size,
 /// mr=self, stream=stream)``, and ``deallocate(ptr, size, *, stream)``, which is called exactly once for each such
 /// buffer. What it raises when a buffer is collected becomes a ``CUDAWarning``; when a buffer is closed, it is raised.
+/// It also has ``is_device_accessible``, ``is_host_accessible`` and ``device_id``, as properties or as plain attributes
+/// of the class. ``Device.memory_resource = resource`` makes it the one of ``Device.allocate()``.
+///
+/// Examples
+/// --------
+/// >>> class Counting(cuirass.MemoryResource):
+/// ...     is_device_accessible, is_host_accessible, device_id = True, False, 0
+/// ...
+/// ...     def __init__(self):
+/// ...         self.pool, self.buffers = cuirass.DeviceMemoryResource(0), {}
+/// ...
+/// ...     def allocate(self, size, *, stream):
+/// ...         buffer = self.pool.allocate(size, stream=stream)
+/// ...         self.buffers[buffer.handle] = buffer
+/// ...         return cuirass.Buffer.from_handle(buffer.handle, size, mr=self, stream=stream)
+/// ...
+/// ...     def deallocate(self, ptr, size, *, stream):
+/// ...         self.buffers.pop(ptr).close(stream)
 #[pyclass(frozen, subclass, module = "cuirass", name = "MemoryResource")]
 pub struct MemoryResource;
 
@@ -26,31 +44,36 @@ impl MemoryResource {
         MemoryResource
     }
 
-    /// Memory of ``size`` bytes, usable in the stream's order. Subclasses have it; here it raises a ``TypeError``, as what
-    /// else a subclass has to have.
+    /// Memory of ``size`` bytes, usable in the stream's order. Subclasses must have it: here it raises a ``TypeError``, and
+    /// so do the other members that they must have.
     #[pyo3(signature = (size, *, stream))]
-    fn allocate(&self, size: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    fn allocate(slf: &Bound<'_, Self>, size: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _unused = (size, stream);
-        Err(abstract_member("allocate()"))
+        Err(lacking(slf, "allocate()"))
     }
 
-    /// Takes memory back, in the stream's order. Subclasses have it.
+    /// Takes memory back, in the stream's order. Subclasses must have it.
     #[pyo3(signature = (ptr, size, *, stream))]
-    fn deallocate(&self, ptr: &Bound<'_, PyAny>, size: &Bound<'_, PyAny>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn deallocate(
+        slf: &Bound<'_, Self>,
+        ptr: &Bound<'_, PyAny>,
+        size: &Bound<'_, PyAny>,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let _unused = (ptr, size, stream);
-        Err(abstract_member("deallocate()"))
+        Err(lacking(slf, "deallocate()"))
     }
 
-    /// Whether kernels can use its memory. Subclasses have it.
+    /// Whether kernels can use its memory. Subclasses must have it.
     #[getter]
-    fn is_device_accessible(&self) -> PyResult<bool> {
-        Err(abstract_member("is_device_accessible"))
+    fn is_device_accessible(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Err(lacking(slf, "is_device_accessible"))
     }
 
-    /// Whether the host can use its memory. Subclasses have it.
+    /// Whether the host can use its memory. Subclasses must have it.
     #[getter]
-    fn is_host_accessible(&self) -> PyResult<bool> {
-        Err(abstract_member("is_host_accessible"))
+    fn is_host_accessible(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Err(lacking(slf, "is_host_accessible"))
     }
 
     /// Whether its memory is managed: moved between device and host by the driver.
@@ -59,15 +82,22 @@ impl MemoryResource {
         false
     }
 
-    /// The ordinal of the device that its memory is on; -1 for host memory. Subclasses have it.
+    /// The ordinal of the device that its memory is on; -1 for host memory. Subclasses must have it.
     #[getter]
-    fn device_id(&self) -> PyResult<i32> {
-        Err(abstract_member("device_id"))
+    fn device_id(slf: &Bound<'_, Self>) -> PyResult<i32> {
+        Err(lacking(slf, "device_id"))
     }
 }
 
-fn abstract_member(name: &str) -> PyErr {
-    PyTypeError::new_err(format!("a MemoryResource has no {name} of its own: its subclass must have it"))
+/// What is said where a subclass lacks a member that all must have: which one does, and what the member has to be.
+fn lacking(slf: &Bound<'_, MemoryResource>, member: &str) -> PyErr {
+    match slf.get_type().name() {
+        Ok(class) => PyTypeError::new_err(format!(
+            "{class} has no {member}: a subclass of MemoryResource must have allocate(), deallocate(), \
+             is_device_accessible, is_host_accessible and device_id"
+        )),
+        Err(error) => error,
+    }
 }
 
 /// Whether an object is a memory resource.
@@ -93,7 +123,7 @@ pub fn allocate<'py>(
         return usable(resource, buffer, size).map(|()| made);
     }
     let (class, kind) = (resource.get_type().name()?, made.get_type().name()?);
-    Err(PyTypeError::new_err(format!("{class}.allocate() returned a {kind}, not a Buffer")))
+    Err(PyTypeError::new_err(format!("{class}.allocate() returned an object of type {kind}, not a Buffer")))
 }
 
 /// Refuses what a user's `allocate()` returned and nobody could use.
