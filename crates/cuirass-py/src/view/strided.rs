@@ -627,7 +627,10 @@ fn view_argument<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'
         Ok(view) => Ok(view),
         Err(_other) => {
             let kind = object.get_type().name()?;
-            Err(PyTypeError::new_err(format!("other must be a StridedMemoryView, not {kind}")))
+            Err(PyTypeError::new_err(format!(
+                "other must be a StridedMemoryView, not {kind}: from_any_interface() makes one of an array, and \
+                 from_buffer() of a Buffer"
+            )))
         }
     }
 }

@@ -186,7 +186,8 @@ impl MemoryPool {
 
     fn shared(&self) -> Outcome<&Sharing> {
         self.sharing().ok_or_else(|| {
-            let text = "this memory resource is not IPC-enabled: its memory is for this process alone";
+            let text = "this memory resource is not IPC-enabled: its memory is for this process alone. Make it with \
+                        ipc_enabled in its options";
             Failure::misuse(Misuse::State, text)
         })
     }
