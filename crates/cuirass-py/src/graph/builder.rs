@@ -225,6 +225,15 @@ impl GraphBuilder {
     }
 
     /// Writes the driver's own picture of the graph to a file, in the DOT language (``cuGraphDebugDotPrint``).
+    /// ``to_dot()`` and ``to_svg()`` of the executable graph and of ``graph_definition`` have the names of kernels, and the
+    /// bodies of conditional nodes.
+    ///
+    /// Parameters
+    /// ----------
+    /// path : str or path-like
+    ///     The file; its folder has to be there.
+    /// options : GraphDebugPrintOptions, optional
+    ///     What it shows.
     ///
     /// Raises
     /// ------
@@ -365,6 +374,11 @@ impl GraphBuilder {
 
     /// A node whose body runs if the condition is not 0.
     ///
+    /// Parameters
+    /// ----------
+    /// condition : GraphCondition
+    ///     What ``create_condition()`` of this builder gave; each node needs one of its own.
+    ///
     /// Returns
     /// -------
     /// GraphBuilder
@@ -383,6 +397,11 @@ impl GraphBuilder {
 
     /// A node whose first body runs if the condition is not 0, and whose second one if it is. CUDA 12.8 or newer.
     ///
+    /// Parameters
+    /// ----------
+    /// condition : GraphCondition
+    ///     As of ``if_then()``.
+    ///
     /// Returns
     /// -------
     /// tuple of GraphBuilder
@@ -394,6 +413,13 @@ impl GraphBuilder {
     }
 
     /// A node of which the body runs whose number, from 0, the condition is; none for a larger one. CUDA 12.8 or newer.
+    ///
+    /// Parameters
+    /// ----------
+    /// condition : GraphCondition
+    ///     As of ``if_then()``.
+    /// count : int
+    ///     How many bodies.
     ///
     /// Returns
     /// -------
@@ -419,6 +445,16 @@ impl GraphBuilder {
     }
 
     /// A node whose body runs again and again while the condition is not 0.
+    ///
+    /// Parameters
+    /// ----------
+    /// condition : GraphCondition
+    ///     As of ``if_then()``.
+    ///
+    /// Returns
+    /// -------
+    /// GraphBuilder
+    ///     The builder of the body, as of ``if_then()``.
     fn while_loop(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<GraphBuilder> {
         let (builder, condition) = (self.enter()?, condition::argument(condition)?);
         Ok(GraphBuilder::of(run(py, || builder.while_loop(&condition))?))
