@@ -152,7 +152,12 @@ def _where_it_is(name: str) -> str:
     import importlib
 
     for module in sorted(_MODULES):
-        if name in getattr(importlib.import_module(f"cuirass.{module}"), "__all__", ()):
+        try:
+            names = getattr(importlib.import_module(f"cuirass.{module}"), "__all__", ())
+        except ImportError:
+            # A module may need what is not installed: who asks for a name learns of the name alone.
+            continue
+        if name in names:
             return f": it is cuirass.{module}.{name}"
     if name == "experimental":
         return ": what cuda.core.experimental had is in cuirass itself"

@@ -79,6 +79,22 @@ def test_a_name_that_is_not_here():
         _ = cuirass.__absent__
 
 
+def test_a_name_is_looked_for_without_a_module_that_cannot_be_imported():
+    result = child(
+        """
+import sys
+import cuirass
+sys.modules["cuirass.utils"] = None
+assert not hasattr(cuirass, "absent") and not hasattr(cuirass, "StridedMemoryView")
+try:
+    cuirass.GraphBuilder
+except AttributeError as error:
+    print(error)
+"""
+    )
+    assert result.stdout == "module 'cuirass' has no attribute 'GraphBuilder': it is cuirass.graph.GraphBuilder\n", result
+
+
 def test_the_names_to_come_are_those_of_cuda_core():
     core = pytest.importorskip("cuda.core")
     left_behind = {"cuda", "cu13"}  # by what it does when it is imported
