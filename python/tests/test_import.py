@@ -92,7 +92,8 @@ except AttributeError as error:
     print(error)
 """
     )
-    assert result.stdout == "module 'cuirass' has no attribute 'GraphBuilder': it is cuirass.graph.GraphBuilder\n", result
+    told = "module 'cuirass' has no attribute 'GraphBuilder': it is cuirass.graph.GraphBuilder\n"
+    assert result.stdout == told, result
 
 
 def test_the_names_to_come_are_those_of_cuda_core():
