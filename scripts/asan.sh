@@ -19,7 +19,7 @@ if [ "$part" != python ]; then
     # The gauntlet's children are the same program; the allocator of `allocations` is one of its own.
     cargo test --quiet --target "$triple" -p cuirass-fault -p cuirass-call
     cargo test --quiet --target "$triple" -p cuirass --lib --test device --test context --test stream --test failures \
-        --test capture --test memory --test graph_builder --test graph_condition --test graph_mishaps --test gauntlet
+        --test capture --test memory --test graph_builder --test graph_condition --test graph_mishaps --test graph_threads --test gauntlet
 fi
 if [ "$part" != rust ]; then
     cargo build --quiet --target "$triple" -p cuirass-py
