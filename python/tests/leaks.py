@@ -269,25 +269,8 @@ class Measure:
         self.settle()
         return row
 
-    def _ways(self, make, ends, part, reports):
-        """Bytes of heap by a cycle that ended in each of the ways."""
-        ways = {}
-        for way, name in enumerate(WAY_NAMES):
-            only = [ends[way] if way == other else None for other in range(WAYS)]
-            self.counter.count(0)
-            for number in range(PARTS):
-                self.turn(make, only, part)
-                self.settle()
-                reports.clear()
-                self.counter.count(number + 1)
-            ways[name] = self.counter.grown("heap") / (part // WAYS)
-        return ways
-
-    def _parts(self, kind, make, ends, part, reports):
-        told, marked = len(reports), cuirass.sim.reports_mark() if is_sim() else 0
-        reports.clear()
-        before = cuirass.sim.census() if is_sim() else {}
-        begin = time.monotonic()
+    def _count(self, make, ends, part, reports):
+        """Makes and ends as many in each part, and counts after each."""
         # Twice, so that what counting itself needs is there.
         self.counter.count(0)
         self.counter.count(0)
@@ -296,6 +279,21 @@ class Measure:
             self.settle()
             reports.clear()
             self.counter.count(number + 1)
+
+    def _ways(self, make, ends, part, reports):
+        """Bytes of heap by a cycle that ended in each of the ways."""
+        ways = {}
+        for way, name in enumerate(WAY_NAMES):
+            self._count(make, [ends[way] if way == other else None for other in range(WAYS)], part, reports)
+            ways[name] = self.counter.grown("heap") / (part // WAYS)
+        return ways
+
+    def _parts(self, kind, make, ends, part, reports):
+        told, marked = len(reports), cuirass.sim.reports_mark() if is_sim() else 0
+        reports.clear()
+        before = cuirass.sim.census() if is_sim() else {}
+        begin = time.monotonic()
+        self._count(make, ends, part, reports)
         return self._judge(kind, part, time.monotonic() - begin, before, reports, told, marked)
 
     def _judge(self, kind, part, elapsed, before, reports, told, marked):

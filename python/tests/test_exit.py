@@ -251,6 +251,20 @@ def forked(body=lambda: None):
             os.kill(child, 9)
             return time.monotonic() - began, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         time.sleep(0.001)
+
+stop = False
+
+def forked_beside(works, here):
+    # How children ended that were forked while threads were at work, until they find `stop`.
+    global stop
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    ends = [forked(here) for _ in range(60)]
+    stop = True
+    for thread in threads:
+        thread.join()
+    return {code for _, code in ends}
 """
 
 
@@ -268,7 +282,6 @@ event = stream.record()
 graph = captured.create_graph_builder().begin_building()
 waiting.clear()
 assert cuirass.drain() == 50
-stop = False
 
 def drains():
     while not stop:
@@ -297,16 +310,10 @@ def here():
     graph.close()
     del held, event
 
-threads = [threading.Thread(target=work) for work in (drains, drains, drains, captures)]
-for thread in threads:
-    thread.start()
-ends = [forked(here) for _ in range(60)]
-stop = True
-for thread in threads:
-    thread.join()
+codes = forked_beside((drains, drains, drains, captures), here)
 graph.end_building().close()
 assert cuirass.drain() == 0
-print({code for _, code in ends})
+print(codes)
 """
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "{0}\n", "")
@@ -330,7 +337,6 @@ def built():
 
 builder, graph = built(), built().complete()
 definition = builder.graph_definition
-stop = False
 
 def uses():
     device.set_current()
@@ -357,17 +363,11 @@ def here():
     graph.close()
     builder.close()
 
-threads = [threading.Thread(target=uses) for _ in range(3)]
-for thread in threads:
-    thread.start()
-ends = [forked(here) for _ in range(60)]
-stop = True
-for thread in threads:
-    thread.join()
+codes = forked_beside((uses, uses, uses), here)
 graph.close()
 device.sync()
 assert cuirass.drain() == 0
-print({code for _, code in ends})
+print(codes)
 """
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "{0}\n", "")
