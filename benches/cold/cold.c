@@ -35,10 +35,12 @@ static CUresult copy_d2d(void) { return cuMemcpyDtoDAsync(y, x, 256, s); }
 static CUresult fill(void) { return cuMemsetD8Async(x, 0, 256, s); }
 static CUresult record(void) { return cuEventRecord(e, s); }
 static CUresult graph(void) { return cuGraphLaunch(ge, s); }
+static CUresult query(void) { CUresult r = cuEventQuery(e); return r == CUDA_ERROR_NOT_READY ? 0 : r; }
+static CUresult synchronize(void) { return cuStreamSynchronize(s); }
 static CUresult nothing(void) { return 0; }
 
 static const struct { const char* name; CUresult (*call)(void); } CALLS[] = {
-  {"nothing", nothing}, {"record", record}, {"fill", fill}, {"graph", graph}, {"copy", copy}, {"copy_d2d", copy_d2d}, {"launch_0", launch_0},
+  {"nothing", nothing}, {"record", record}, {"query", query}, {"synchronize", synchronize}, {"fill", fill}, {"graph", graph}, {"copy", copy}, {"copy_d2d", copy_d2d}, {"launch_0", launch_0},
   {"launch_0_kernel", launch_0_kernel}, {"launch_0_old", launch_0_old}, {"launch_0_looked_up", launch_0_looked_up}, {"launch_2", launch_2},
   {"launch_2_kernel", launch_2_kernel}, {"launch_2_attribute", launch_2_attribute}};
 

@@ -1,6 +1,6 @@
 """What creating and releasing objects leaves behind, kind by kind: nothing.
 
-    python python/tests/leaks.py [--cycles 100000] [--seconds 120] [KIND ...]
+    python python/tests/leaks.py [--cycles 100000] [--seconds 120] [--share 1/4] [KIND ...]
 
 Each kind of ``leak_memory.py`` and ``leak_work.py`` is created and released over and over, in six ways in turn: closed,
 dropped, and left to the collector in a cycle, on the thread that made it and on another one. Before, and after each of
@@ -17,7 +17,7 @@ blocks    blocks of Python's own allocator, by a cycle: at most 0.02
 resident  bytes of resident memory by a cycle: at most 4; judged where the parts are large enough to tell it from a page
 files, maps, threads   file descriptors, mappings of memory, threads, by a part: none
 driver    objects that are alive in the simulated driver, at the end against the beginning: none
-device    bytes of device memory in use, by a part: none
+device    bytes of device memory in use, by a part: none; not judged of a share, beside which others use the device
 reports   reports that no cycle of this kind makes, and reports of the simulator: none
 
 All parts together may leave 8 bytes of heap and of resident memory a cycle, which tells what grows by doubling.
@@ -208,10 +208,11 @@ class Row(NamedTuple):
 class Measure:
     """Measures kinds, one after the other."""
 
-    def __init__(self):
+    def __init__(self, alone=True):
         self.at = Place()
         self.elsewhere = Elsewhere(self.at.device)
         self.counter = Counter()
+        self.bounds = BOUNDS if alone else {name: bound for name, bound in BOUNDS.items() if name != "device"}
 
     def stop(self):
         self.elsewhere.stop()
@@ -302,7 +303,7 @@ class Measure:
         driver = {name: more for name in names if (more := after.get(name, 0) - before.get(name, 0)) > 0}
         counts = {name: self.counter.grown(name) for name in COUNTS}
         leaks = []
-        for name, (each, least) in BOUNDS.items():
+        for name, (each, least) in self.bounds.items():
             each += kind.theirs if name == "heap" else 0
             if counts[name] > max(each * part, least):
                 leaks.append(name)
@@ -375,6 +376,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=100_000, help="of each kind; slow kinds make fewer")
     parser.add_argument("--seconds", type=float, help="about how long all kinds may take together")
+    parser.add_argument("--share", metavar="N/OF", help="the Nth of so many parts of the kinds, for processes side by side")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help="words of their names; all kinds by default")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -383,8 +385,11 @@ def main():
     if asked.serve:
         return serve()
     chosen = [kind for kind in KINDS if not asked.kinds or any(word in kind.name for word in asked.kinds)]
+    if asked.share:
+        number, of = map(int, asked.share.split("/"))
+        chosen = chosen[number - 1 :: of]
     begin, rows, skipped = time.monotonic(), [], []
-    measure = Measure()
+    measure = Measure(alone=not asked.share)
     gc.collect()
     gc.freeze()
     for number, kind in enumerate(chosen):

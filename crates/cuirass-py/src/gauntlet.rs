@@ -21,6 +21,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_gauntlet_run, module)?)?;
     module.add_function(wrap_pyfunction!(_gauntlet_slice, module)?)?;
     module.add_function(wrap_pyfunction!(_gauntlet_current, module)?)?;
+    module.add_function(wrap_pyfunction!(_gauntlet_waiting, module)?)?;
     module.add_function(wrap_pyfunction!(_gauntlet_waits_held, module)?)
 }
 
@@ -28,6 +29,12 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn _gauntlet_current() -> u64 {
     raw::current()
+}
+
+/// What waits to be released: what each is, and its handle.
+#[pyfunction]
+fn _gauntlet_waiting() -> Vec<(&'static str, u64)> {
+    cuirass::testing::waiting_releases()
 }
 
 /// A mistake to be planted: a call that waits, made with the interpreter held.

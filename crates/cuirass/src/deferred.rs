@@ -184,6 +184,14 @@ pub fn pending() -> usize {
     if lock::is_forked() { 0 } else { COUNT.load(Ordering::Acquire) }
 }
 
+/// What waits: what each is, and the number of its handle (0 where it has none).
+pub(crate) fn waiting() -> Vec<(&'static str, u64)> {
+    if lock::is_forked() {
+        return Vec::new();
+    }
+    QUEUE.lock().iter().map(|waiting| (waiting.named.what, waiting.named.handle)).collect()
+}
+
 /// Reports what still waits, as a program does that is about to end: it is leaked.
 pub fn report_left_at_exit() {
     let left = drain();

@@ -33,6 +33,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 
+/// The releases that wait: what each is of, and the number of its handle (0 where it has none).
+/// [`drain`](crate::drain) tries them.
+pub fn waiting_releases() -> Vec<(&'static str, u64)> {
+    crate::deferred::waiting()
+}
+
 /// Whether the failing call is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

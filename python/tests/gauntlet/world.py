@@ -27,7 +27,7 @@ class World:
         makers = [make for one in operations for make in one.makers.values()]
         modules = {getattr(make, "__module__", None) for make in makers}
         # What a family keeps for the process.
-        self._for_good = 0
+        self._for_good = set()
         self._at_rest = [module.at_rest for name in modules if hasattr(module := sys.modules.get(name), "at_rest")]
         self.device = cuirass.Device(0)
         self._other = self.device.create_context()
@@ -57,11 +57,16 @@ class World:
             at_rest()
         # Where other processes keep the device busy that takes long; what waits for a capture that was given up does so
         # for good, and is waited for once.
-        end, left = time.monotonic() + 5, cuirass.drain()
-        while left > self._for_good and time.monotonic() < end:
+        end = time.monotonic() + 5
+        while cuirass.drain():
+            waiting = set(cuirass._cuirass._gauntlet_waiting())
+            if waiting <= self._for_good:
+                break
+            if time.monotonic() > end:
+                print(f"gauntlet (Python): for 5 seconds these have waited: {waiting}", file=sys.stderr, flush=True)
+                self._for_good = waiting
+                break
             time.sleep(0.0002)
-            left = cuirass.drain()
-        self._for_good = left
         self.device.sync()
 
     def _show(self, message, category, filename, lineno, file=None, line=None):

@@ -8,8 +8,7 @@ use cuirass::{
     Context, Device, Error, Event, EventOptions, Kernel, ObjectCode, Program, ProgramOptions, Result, Stream,
     StreamOptions,
 };
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Device 0.
@@ -50,14 +49,21 @@ pub fn other_context() -> Result<Context> {
 /// Tries what waits until it is done, which takes long where other processes keep the device busy; what waits for a
 /// capture that was given up does so for good, and is waited for once.
 fn drain_all() {
-    static FOR_GOOD: AtomicUsize = AtomicUsize::new(0);
+    static FOR_GOOD: Mutex<Vec<(&str, u64)>> = Mutex::new(Vec::new());
+    let mut for_good = FOR_GOOD.lock().unwrap_or_else(PoisonError::into_inner);
     let begin = Instant::now();
-    let mut left = cuirass::drain();
-    while left > FOR_GOOD.load(Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(5) {
+    while cuirass::drain() > 0 {
+        let waiting = cuirass::testing::waiting_releases();
+        if waiting.iter().all(|one| for_good.contains(one)) {
+            break;
+        }
+        if begin.elapsed() > Duration::from_secs(5) {
+            eprintln!("gauntlet: for 5 seconds these have waited: {waiting:x?}");
+            *for_good = waiting;
+            break;
+        }
         std::thread::sleep(Duration::from_micros(200));
-        left = cuirass::drain();
     }
-    FOR_GOOD.store(left, Ordering::Relaxed);
 }
 
 /// Puts what is kept for the process into the same state: what waited for a capture to end released, the primary
