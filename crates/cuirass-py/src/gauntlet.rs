@@ -142,6 +142,7 @@ fn world_of(py: Python<'_>, world: &Py<PyAny>) -> World {
     World {
         context: Box::new(context),
         rest: Box::new(move || method(&resting, &resting, "rest").map(drop)),
+        forget_pool: cuirass::testing::forget_imported_pool,
         reports: Some(Box::new(move || Python::attach(|py| reports_of(py, &reporting)))),
     }
 }

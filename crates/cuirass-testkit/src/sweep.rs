@@ -40,6 +40,8 @@ pub struct World {
     /// Puts everything that is kept for the process into the same state: before the objects of a run are made, and
     /// after they are gone.
     pub rest: Box<dyn Fn() -> Result<(), Told>>,
+    /// Told of each imported pool that the sweep itself has given back, since it was leaked: its handle may come round again.
+    pub forget_pool: fn(u64),
     /// The reports since it was last asked; where that is `None`, the sweep installs a reporter of its own.
     pub reports: Option<Box<dyn Fn() -> Vec<Reported>>>,
 }
@@ -299,6 +301,9 @@ impl Sweep {
                     kept.push(format!("{} went with {}", shown(*handle), shown(with)));
                 } else if let Err(error) = raw::put_away(*handle, entry, primary) {
                     kept.push(format!("putting away {}: {error}", shown(*handle)));
+                }
+                if handle.0 == "pool" {
+                    (self.world.forget_pool)(handle.1);
                 }
                 self.instrument.ledger(|ledger| ledger.put_away(*handle));
             }

@@ -5,7 +5,7 @@ mod copy;
 mod few;
 mod graph;
 mod held;
-mod ipc;
+pub(crate) mod ipc;
 mod location;
 mod managed;
 mod peer;

@@ -18,6 +18,11 @@ pub fn operations() -> Vec<Operation> {
         operation!("drain", || Ok(()), |()| Ok(cuirass::drain())).makes_no_call(),
         operation!("pending_releases", || Ok(()), |()| Ok(cuirass::pending_releases())).makes_no_call(),
         operation!("testing::waiting_releases", || Ok(()), |()| Ok(testing::waiting_releases())).makes_no_call(),
+        operation!("testing::forget_imported_pool", || Ok(()), |()| {
+            testing::forget_imported_pool(0);
+            Ok(())
+        })
+        .makes_no_call(),
         operation!("report_left_at_exit", || Ok(()), |()| {
             cuirass::report_left_at_exit();
             Ok(())

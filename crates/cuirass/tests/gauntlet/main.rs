@@ -265,7 +265,12 @@ fn sweep(extent: Extent, announce: Box<dyn Fn(&str)>) -> Sweep {
         Caller::Other => other.as_raw().addr() as u64,
         Caller::Primary => objects::device().context().map_or(0, |context| context.as_raw().addr() as u64),
     };
-    let world = World { context: Box::new(context), rest: Box::new(|| Ok(objects::rest()?)), reports: None };
+    let world = World {
+        context: Box::new(context),
+        rest: Box::new(|| Ok(objects::rest()?)),
+        forget_pool: cuirass::testing::forget_imported_pool,
+        reports: None,
+    };
     Sweep::new(instrument, world, extent, announce)
 }
 

@@ -7,7 +7,7 @@
 mod descriptor;
 mod event;
 pub(super) mod imports;
-pub(super) mod pools;
+pub(crate) mod pools;
 
 pub use descriptor::{IpcBufferDescriptor, IpcEventDescriptor};
 

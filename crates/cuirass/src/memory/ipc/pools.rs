@@ -87,6 +87,12 @@ fn give_back(pool: CUmemoryPool, owed: usize, mut result: Outcome<()>) -> Outcom
     result
 }
 
+/// Somebody else has ended what the driver had of a pool by this handle, which may come round again.
+pub(crate) fn forget(pool: usize) {
+    let known = POOLS.lock().remove(&pool);
+    drop(known);
+}
+
 /// Gives up a share: an import is given back, or waits while memory is imported from the pool. With the last one come
 /// those that wait, and the access that was given goes too.
 pub(in crate::memory) fn release(pool: CUmemoryPool) -> Outcome<()> {
