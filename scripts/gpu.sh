@@ -131,7 +131,7 @@ run_python() {
   files=($(ls python/tests/test_*.py))
   : > "$log"
   while [ ${#files[@]} -gt 0 ]; do
-    timeout 400 python3 -m pytest -v -rfE --tb=short -p no:cacheprovider "${files[@]}" > "$log.part" 2>&1; code=$?
+    timeout 560 python3 -m pytest -v --durations=12 -rfE --tb=short -p no:cacheprovider "${files[@]}" > "$log.part" 2>&1; code=$?
     cat "$log.part" >> "$log"
     if [ $code -lt 124 ]; then
       [ $code -eq 0 ] || sed -n '/= FAILURES/,$p; /= ERRORS/,$p' "$log.part" | tail -150
@@ -195,6 +195,9 @@ run_cold() {
   [ -f /tmp/bench_kernels.cubin ] || nvcc -arch=native -cubin -o /tmp/bench_kernels.cubin benches/cold/kernels.cu
   timeout 120 python3 benches/cold/cold.py "$PACK/cold.so" /tmp/bench_kernels.cubin 2>&1 | tee "${OUT:-.}/cold.txt"
   row "calls beside other work" "exit ${PIPESTATUS[0]}, ${OUT:-.}/cold.txt"
+  gcc -O2 -I/usr/local/cuda/include benches/cold/added.c -o "$PACK/added" -L/usr/local/cuda/lib64/stubs -lcuda
+  timeout 60 "$PACK/added" /tmp/bench_kernels.cubin 2>&1 | tee "${OUT:-.}/added.txt"
+  row "calls that cuirass adds" "exit ${PIPESTATUS[0]}, ${OUT:-.}/added.txt"
 }
 
 case "${1:-run}" in
