@@ -99,10 +99,18 @@ run_gauntlet() {
   row "gauntlet, Python" "$(echo "$out" | grep -E '^gauntlet \(Python\):' | tail -1 | cut -c20-110) [$code]"
 }
 
+# STRESS_SEEDS side by side.
 run_stress() {
-  local code
-  timeout 580 python3 python/tests/stress.py --seconds "${STRESS_SECONDS:-300}"; code=$?
-  row "stress, ${STRESS_SECONDS:-300} s" "exit $code"
+  local seed code log=${OUT:-.}/stress.txt
+  rm -f "$log".*
+  for seed in ${STRESS_SEEDS:-1}; do
+    { timeout 580 python3 python/tests/stress.py --seconds "${STRESS_SECONDS:-300}" --seed "$seed" > "$log.$seed" 2>&1
+      echo "exit $?" >> "$log.$seed"; } &
+  done
+  wait
+  code=$(grep -l '^exit [1-9]' "$log".* | wc -l)
+  grep -l '^exit [1-9]' "$log".* | xargs -r tail -n 40
+  row "stress, ${STRESS_SECONDS:-300} s" "exit $code, $(grep -h '^stress:' "$log".* | tr '\n' ' ')"
 }
 
 # The stress test with every driver call noted, until it ends or the process crashes: then what the notes say of that.
