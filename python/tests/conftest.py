@@ -128,6 +128,11 @@ def ordered(request):
 PROCESS_WIDE = {"child", "testing", "sim", "is_sim", "warnings", "subprocess", "unraisablehook", "census"}
 
 
+def calls_of(recording, name, handle):
+    """How often a recorded call was given a handle: what earlier tests have left to be released may be released too."""
+    return sum(call.name == name and call.arguments[0] == handle for call in recording.calls)
+
+
 def names_in(code):
     """The names that a function's code uses, with those of the functions in it."""
     inner = (names_in(constant) for constant in code.co_consts if hasattr(constant, "co_names"))

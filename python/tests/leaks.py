@@ -376,7 +376,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=100_000, help="of each kind; slow kinds make fewer")
     parser.add_argument("--seconds", type=float, help="about how long all kinds may take together")
-    parser.add_argument("--share", metavar="N/OF", help="the Nth of so many parts of the kinds, for processes side by side")
+    parser.add_argument(
+        "--share", metavar="N/OF", help="the Nth of so many parts of the kinds, for processes side by side"
+    )
     parser.add_argument("kinds", nargs="*", metavar="KIND", help="words of their names; all kinds by default")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()

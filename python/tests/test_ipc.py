@@ -27,7 +27,7 @@ from cuirass import (
 from cuirass._event import IPCEventDescriptor
 from cuirass._memory._ipc import IPCAllocationHandle, IPCBufferDescriptor
 
-from .conftest import child, is_sim
+from .conftest import calls_of, child, is_sim
 from .ipc_children import filled, mapping_of, open_files, read
 
 
@@ -73,11 +73,12 @@ def test_an_import_is_made_once_and_unmapped_once(shared, stream):
         buffers = [Buffer.from_ipc_descriptor(mapped, descriptor, stream=stream) for _ in range(5)]
         for buffer in buffers[:4]:
             buffer.close()
-    names = [call.name for call in calls.calls]
-    assert names.count("cuMemPoolImportPointer") == 1 and "cuMemFreeAsync" not in names
+    assert [call.name for call in calls.calls].count("cuMemPoolImportPointer") == 1
+    assert calls_of(calls, "cuMemFreeAsync", int(buffers[4].handle)) == 0
+    address = int(buffers[4].handle)
     with cuirass.testing.record() as calls:
         buffers[4].close()
-    assert [call.name for call in calls.calls].count("cuMemFreeAsync") == 1
+    assert calls_of(calls, "cuMemFreeAsync", address) == 1
 
 
 def test_the_release_is_in_the_order_of_the_stream_given(device, shared, stream):
@@ -543,7 +544,8 @@ def test_an_import_of_the_resource_ends_while_memory_of_another_is_imported(shar
     exported, first = filled(shared, 4, stream), mapping_of(shared)
     imported = Buffer.from_ipc_descriptor(first, exported.ipc_descriptor, stream=stream)
     second = DeviceMemoryResource.from_allocation_handle(0, int(shared.allocation_handle))
-    assert int(second.handle) == int(first.handle)
+    pool = int(first.handle)
+    assert int(second.handle) == pool
     second.close()
     del second
     first.close()
@@ -555,5 +557,5 @@ def test_an_import_of_the_resource_ends_while_memory_of_another_is_imported(shar
         # The pool is kept until its memory is unmapped on the device, too.
         stream.sync()
         assert cuirass.drain() == 0
-    assert [call.name for call in recording.calls].count("cuMemPoolDestroy") == 2
+    assert calls_of(recording, "cuMemPoolDestroy", pool) == 2
     assert reports == []
