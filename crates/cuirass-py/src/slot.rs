@@ -2,9 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Set by [`Slot::close`]: nobody enters any more.
 const CLOSED: usize = 1 << (usize::BITS - 1);
@@ -94,18 +95,41 @@ impl<T: Send> Drop for Detached<T> {
     }
 }
 
-/// A value, with a count of who is using it now. A use costs two atomic operations and no lock.
+/// Whether one attached thread runs at a time.
+const ONE_AT_A_TIME: bool = cfg!(not(Py_GIL_DISABLED));
+
+/// A value, with counts of who is using it now. Where one attached thread runs at a time, a use by it costs no locked
+/// operation: behind a driver call that has written to the device, one waits for these writes.
 ///
-/// `close()` stops new uses. Whoever brings the count to zero after that takes the value out: the closer itself where
+/// `close()` stops new uses. Whoever brings the counts to zero after that takes the value out: the closer itself where
 /// nobody is using it, so that it can return what the driver says; else the last user, who drops it, so that a
 /// failure is reported.
 pub struct Slot<T: Share> {
+    /// What says that it is closed, and the uses that may end on any thread.
     state: AtomicUsize,
+    /// The uses of attached threads, where one of them runs at a time: whoever changes it has the interpreter's lock.
+    attached: AtomicUsize,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
 // SAFETY: [slot-share] users share the value (`T: Sync`), and one of them may end up with it (`T: Send`).
 unsafe impl<T: Share> Sync for Slot<T> {}
+
+#[cfg(debug_assertions)]
+unsafe extern "C" {
+    fn PyGILState_Check() -> std::ffi::c_int;
+}
+
+/// Debug builds check what methods of Python's classes have anyway: that the calling thread is attached to the interpreter.
+#[inline]
+fn assert_attached() {
+    #[cfg(debug_assertions)]
+    {
+        // SAFETY: [interpreter] any thread may call it.
+        let is_attached = unsafe { PyGILState_Check() } == 1;
+        debug_assert!(is_attached, "a share is used or given up without the interpreter's lock");
+    }
+}
 
 /// What a close came to.
 pub enum Closed<T> {
@@ -120,7 +144,11 @@ pub enum Closed<T> {
 impl<T: Share> Slot<T> {
     /// An open slot.
     pub fn new(value: T) -> Slot<T> {
-        Slot { state: AtomicUsize::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
+        Slot {
+            state: AtomicUsize::new(0),
+            attached: AtomicUsize::new(0),
+            value: UnsafeCell::new(ManuallyDrop::new(value)),
+        }
     }
 
     /// Whether `close()` was called.
@@ -129,14 +157,24 @@ impl<T: Share> Slot<T> {
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// The value for as long as the result lives; `None` once it is closed.
+    /// The value for as long as the result lives; `None` once it is closed. For threads that are attached to the
+    /// interpreter; while the result lives they may release it.
     #[inline]
     pub fn enter(&self) -> Option<Use<'_, T>> {
-        self.enter_until_left().then(|| Use(self))
+        assert_attached();
+        if !ONE_AT_A_TIME {
+            return self.enter_until_left().then_some(Use(self, PhantomData));
+        }
+        if self.is_closed() {
+            return None;
+        }
+        // Closing wants the interpreter's lock too, and so does every other change of this count.
+        self.attached.store(self.attached.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(Use(self, PhantomData))
     }
 
-    /// As [`enter`](Slot::enter), for a use that no Rust scope bounds: true says that [`leave`](Slot::leave) must be
-    /// called once.
+    /// As [`enter`](Slot::enter), for a use that no Rust scope bounds, and that may end on any thread: true says that
+    /// [`leave`](Slot::leave) must be called once.
     #[inline]
     pub fn enter_until_left(&self) -> bool {
         if self.state.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
@@ -154,6 +192,18 @@ impl<T: Share> Slot<T> {
         }
     }
 
+    /// Ends a use of an attached thread, and returns whether it was the last one of a closed slot.
+    #[inline]
+    fn leave_attached(&self) -> bool {
+        assert_attached();
+        if !ONE_AT_A_TIME {
+            return self.state.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1;
+        }
+        let left = self.attached.load(Ordering::Relaxed).wrapping_sub(1);
+        self.attached.store(left, Ordering::Release);
+        left == 0 && self.is_closed()
+    }
+
     #[cold]
     fn drop_as_last_user(&self) {
         if let Some(value) = self.take_if_unused() {
@@ -163,6 +213,7 @@ impl<T: Share> Slot<T> {
 
     /// Stops new uses.
     pub fn close(&self) -> Closed<T> {
+        assert_attached();
         if self.state.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
             return Closed::Before;
         }
@@ -182,7 +233,8 @@ impl<T: Share> Slot<T> {
         }
         // This use ends here, and not with a drop of the value, which may be the closer's by now.
         let _left = ManuallyDrop::new(value);
-        if self.state.fetch_sub(1, Ordering::AcqRel) != CLOSED | 1 {
+        let is_last = self.leave_attached();
+        if !is_last {
             return Ok(Closed::InUse);
         }
         Ok(self.take_if_unused().map_or(Closed::InUse, Closed::Taken))
@@ -190,6 +242,10 @@ impl<T: Share> Slot<T> {
 
     /// Takes the value out of an open slot that nobody uses: it looks closed until the value is put back, if it is.
     pub fn take(&self) -> Option<T> {
+        assert_attached();
+        if self.attached.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
         self.state.compare_exchange(0, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         // SAFETY: [slot-taken] whoever sets `TAKEN` has the value to itself.
         Some(unsafe { ManuallyDrop::take(&mut *self.value.get()) })
@@ -204,6 +260,12 @@ impl<T: Share> Slot<T> {
 
     /// The value, if it is closed, nobody uses it, and nobody took it before.
     fn take_if_unused(&self) -> Option<T> {
+        // The last uses of both kinds may end at once: each has left before it looks at the other count, so that not both
+        // see the other there.
+        fence(Ordering::SeqCst);
+        if self.attached.load(Ordering::Acquire) != 0 {
+            return None;
+        }
         self.state.compare_exchange(CLOSED, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         // SAFETY: [slot-share] closed and unused: nobody has a reference and nobody gets one; TAKEN was set here, so
         // that nobody else takes it.
@@ -221,8 +283,11 @@ impl<T: Share> Drop for Slot<T> {
     }
 }
 
-/// A use of a slot's value.
-pub struct Use<'a, T: Share>(&'a Slot<T>);
+/// A use of a slot's value. It ends on the thread that it began on, attached again.
+pub struct Use<'a, T: Share>(&'a Slot<T>, PhantomData<*const ()>);
+
+// SAFETY: [slot-share] to share a use is to share the value; it is ended by its owner.
+unsafe impl<T: Share> Sync for Use<'_, T> {}
 
 impl<T: Share> Deref for Use<'_, T> {
     type Target = T;
@@ -237,6 +302,8 @@ impl<T: Share> Deref for Use<'_, T> {
 impl<T: Share> Drop for Use<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.leave();
+        if self.0.leave_attached() {
+            self.0.drop_as_last_user();
+        }
     }
 }
