@@ -43,7 +43,12 @@ impl Word {
     /// is not of the common kinds, or does not fit, which [`value_of`] takes, or refuses; and for a buffer that is not
     /// `used`.
     #[inline]
-    pub fn take(&mut self, object: Borrowed<'_, '_, PyAny>, size: usize, used: impl FnOnce(&Buffer) -> bool) -> usize {
+    pub fn take<'a>(
+        &mut self,
+        object: Borrowed<'a, '_, PyAny>,
+        size: usize,
+        used: impl FnOnce(&'a Buffer) -> bool,
+    ) -> usize {
         if object.is_exact_instance_of::<Buffer>() {
             // SAFETY: [exact-class] asked just now; a cast would ask once more.
             let buffer = unsafe { object.cast_unchecked::<Buffer>() }.get();

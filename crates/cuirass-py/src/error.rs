@@ -40,6 +40,9 @@ fn finish<T>(py: Python<'_>, result: std::thread::Result<cuirass::Result<T>>) ->
     }
 }
 
+/// What PyO3 panics with where the interpreter could not make an object.
+const NO_OBJECT: [&str; 2] = ["Python API call failed", "PyObject pointer is null"];
+
 /// A panic of ours is an ordinary error in Python.
 #[cold]
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> PyErr {
@@ -48,6 +51,9 @@ pub fn panicked(panic: &(dyn std::any::Any + Send)) -> PyErr {
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no text".to_owned());
+    if NO_OBJECT.contains(&text.as_str()) {
+        return PyMemoryError::new_err("the interpreter had no memory for an object");
+    }
     PyRuntimeError::new_err(format!("internal inconsistency: {text}; please report this"))
 }
 

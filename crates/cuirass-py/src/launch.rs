@@ -6,8 +6,9 @@ use crate::config::LaunchConfig;
 use crate::error::{ask, run};
 use crate::graph::keep;
 use crate::kernel::Kernel;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, Memory};
 use crate::raw::{nothing, raw};
+use crate::slot::Use;
 use crate::stream;
 use cuirass::Argument;
 use pyo3::Borrowed;
@@ -19,6 +20,9 @@ use std::mem::MaybeUninit;
 
 /// How many arguments a launch may have before it allocates.
 const FEW: usize = 16;
+
+/// The buffers among the arguments: none is given back before the launch has been made, whoever closes it meanwhile.
+type Held<'a> = SmallVec<[Use<'a, Memory>; FEW]>;
 
 /// The arguments, for the time that the interpreter is released.
 #[derive(Clone, Copy)]
@@ -70,10 +74,16 @@ fn common<'a, 'py: 'a>(
     }
     let mut words = [const { MaybeUninit::uninit() }; FEW];
     let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
+    let mut held = Held::new();
     for ((object, parameter), word) in objects.zip(parameters).zip(&mut words) {
         let word = word.write(Word::ZERO);
-        // The graph keeps the memory from before the launch, which may be made even where it returns an error.
-        let used = |buffer: &Buffer| !is_captured || buffer.keep_own_memory(&stream).unwrap_or(false);
+        let used = |buffer: &'a Buffer| {
+            let Ok(memory) = buffer.enter() else { return false };
+            // The graph keeps the memory from before the launch, which may be made even where it returns an error.
+            let is_kept = !is_captured || memory.keep_own(&stream);
+            held.push(memory);
+            is_kept
+        };
         if word.take(object, parameter.size, used) != parameter.size {
             return None;
         }
@@ -115,17 +125,25 @@ fn general<'a, 'py: 'a>(
         known => known,
     };
     let mut values: SmallVec<[Value; FEW]> = SmallVec::new();
+    let mut held = Held::new();
     for (index, object) in objects.clone().enumerate() {
+        // What comes after it may be a user's code, which may close it.
+        if object.is_instance_of::<Buffer>() {
+            // SAFETY: [exact-class] asked just now.
+            held.push(unsafe { object.cast_unchecked::<Buffer>() }.get().enter()?);
+        }
         let size = sizes.and_then(|sizes| sizes.get(index)).map(|parameter| parameter.size);
         values.push(value_of(&object, Parameter { kernel, index, size })?);
     }
     let arguments: SmallVec<[Argument; FEW]> = values.iter().map(|value| Argument::bytes(value.bytes())).collect();
     let (stream, config, arguments): (&cuirass::Stream, _, _) = (&stream, &config, Arguments(&arguments));
+    // From before the launch, whatever its answer: the node may be there even where the call returns an error.
+    let is_captured = keep::launched(stream, object, objects.clone())?;
     // SAFETY: [launch-arguments] as above.
     let launched = run(py, move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) });
-    // Whatever the answer: the node may be there even where the call returns an error.
-    let kept = keep::launched(stream, object, objects);
-    launched.and(kept)
+    // Another thread may have begun a capture of the stream meanwhile.
+    let kept = if is_captured { Ok(true) } else { keep::launched(stream, object, objects) };
+    launched.and(kept.map(drop))
 }
 
 /// Runs a kernel on a stream (``cuLaunchKernelEx``).

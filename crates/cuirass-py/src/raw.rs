@@ -152,20 +152,19 @@ impl Raw {
             let arguments = if count + named == 0 { &[] } else { std::slice::from_raw_parts(arguments, count + named) };
             Call { py: Python::assume_attached(), receiver, arguments, keywords, named }
         };
-        match catch_unwind(AssertUnwindSafe(|| common(call))) {
-            Ok(Some(Ok(object))) => object,
-            Ok(Some(Err(error))) => raise(error),
-            Ok(None) => self.generally(call),
-            Err(panic) => raise(panicked(panic.as_ref())),
+        let answered = catch_unwind(AssertUnwindSafe(|| common(call).unwrap_or_else(|| self.generally(call))));
+        match answered {
+            Ok(Ok(object)) => object,
+            Ok(Err(error)) => raise(|| error),
+            Err(panic) => raise(|| panicked(panic.as_ref())),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn generally(&self, call: Call<'_, '_>) -> Object {
+    fn generally(&self, call: Call<'_, '_>) -> PyResult<Object> {
         // PyO3 has to know that the thread is attached.
-        let answer = Python::attach(|py| self.call_general(py, call).map(Py::into_ptr));
-        answer.unwrap_or_else(raise)
+        Python::attach(|py| self.call_general(py, call).map(Py::into_ptr))
     }
 
     fn call_general(&self, py: Python<'_>, call: Call<'_, '_>) -> PyResult<Py<PyAny>> {
@@ -324,8 +323,12 @@ fn constructor_place(class: &Bound<'_, PyType>) -> Option<*mut Option<Constructo
 
 #[cold]
 #[inline(never)]
-fn raise(error: PyErr) -> Object {
-    Python::attach(|py| error.restore(py));
+fn raise(error: impl FnOnce() -> PyErr) -> Object {
+    // Making the exception may need memory that the interpreter does not have.
+    if catch_unwind(AssertUnwindSafe(|| Python::attach(|py| error().restore(py)))).is_err() {
+        // SAFETY: [raw-call] attached; this needs no memory.
+        unsafe { ffi::PyErr_NoMemory() };
+    }
     std::ptr::null_mut()
 }
 

@@ -57,14 +57,14 @@ impl Drop for BufferUse {
     }
 }
 
-/// Keeps what a launch was given as long as the graph that the stream is being captured into, if it is.
+/// Keeps what a launch was given as long as the graph that the stream is being captured into; whether it is.
 pub fn launched<'a, 'py: 'a>(
     stream: &cuirass::Stream,
     kernel: &Bound<'py, Kernel>,
     arguments: impl Iterator<Item = Borrowed<'a, 'py, PyAny>>,
-) -> PyResult<()> {
+) -> PyResult<bool> {
     if !cuirass::graph::is_captured(stream) {
-        return Ok(());
+        return Ok(false);
     }
     // The Rust kernel keeps its own code.
     if kernel.get().is_foreign() {
@@ -75,7 +75,7 @@ pub fn launched<'a, 'py: 'a>(
             keep_buffer(stream, &buffer)?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Keeps a buffer's memory as long as the graph that the stream is being captured into, if it is. Before the work is put
@@ -98,7 +98,7 @@ pub fn until_done(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyRes
 }
 
 fn keep_buffer(stream: &cuirass::Stream, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
-    if buffer.get().keep_own_memory(stream)? || buffer.get().is_of_a_graph(buffer.py()) {
+    if buffer.get().enter()?.keep_own(stream) || buffer.get().is_of_a_graph(buffer.py()) {
         return Ok(());
     }
     // What another object keeps alive, or takes back: the buffer itself is kept.

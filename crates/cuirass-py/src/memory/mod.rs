@@ -17,3 +17,4 @@ pub mod r#virtual;
 
 pub use buffer::Buffer;
 pub use copy::bytes_of;
+pub use share::Memory;

@@ -58,6 +58,15 @@ impl Drop for Owner {
 }
 
 impl Memory {
+    /// Has the graph that a stream is being captured into keep memory that the Rust buffer gives back; false for memory
+    /// that only the Python object keeps.
+    pub fn keep_own(&self, stream: &cuirass::Stream) -> bool {
+        match self {
+            Memory::Ours(buffer) => cuirass::graph::keep_memory(stream, buffer),
+            Memory::Owners(..) | Memory::Users(..) => false,
+        }
+    }
+
     #[inline]
     pub(super) fn buffer(&self) -> &cuirass::Buffer {
         match self {
@@ -215,15 +224,6 @@ impl Buffer {
     /// Ends such a use.
     pub fn leave(&self) {
         self.slot.leave();
-    }
-
-    /// Has the graph that a stream is being captured into keep memory that the Rust buffer gives back; false for memory
-    /// that only this object keeps.
-    pub fn keep_own_memory(&self, stream: &cuirass::Stream) -> PyResult<bool> {
-        match &*self.enter()? {
-            Memory::Ours(buffer) => Ok(cuirass::graph::keep_memory(stream, buffer)),
-            Memory::Owners(..) | Memory::Users(..) => Ok(false),
-        }
     }
 
     #[inline]
