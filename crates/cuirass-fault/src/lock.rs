@@ -46,6 +46,14 @@ impl<T> Mutex<T> {
         Guard(guard)
     }
 
+    /// Takes the lock if nobody holds it.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let guard = self.0.try_lock()?;
+        #[cfg(debug_assertions)]
+        HELD.with(|held| held.set(held.get() + 1));
+        Some(Guard(guard))
+    }
+
     /// The value, from the only owner.
     pub fn into_inner(self) -> T {
         self.0.into_inner()

@@ -173,6 +173,13 @@ impl<T: Share> Slot<T> {
         Some(Use(self, PhantomData))
     }
 
+    /// As [`enter`](Slot::enter), where nobody else is using it; for the collector. While the interpreter's lock is held
+    /// nobody can begin to, so that the collector, which asks several times with the lock held, gets one answer.
+    pub fn enter_alone(&self) -> Option<Use<'_, T>> {
+        let is_used = self.attached.load(Ordering::Relaxed) != 0 || self.state.load(Ordering::Acquire) != 0;
+        if is_used { None } else { self.enter() }
+    }
+
     /// As [`enter`](Slot::enter), for a use that no Rust scope bounds, and that may end on any thread: true says that
     /// [`leave`](Slot::leave) must be called once.
     #[inline]

@@ -340,8 +340,9 @@ impl Stream {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The object is this one's alone only as long as nothing else has a share of the stream.
-        if let (Some(stream), Some(owner)) = (self.slot.enter(), self.owner.as_ref().and_then(Weak::upgrade))
+        // The object is this one's alone only as long as nothing else has a share of the stream, and nobody is using this
+        // one, and so could take another.
+        if let (Some(stream), Some(owner)) = (self.slot.enter_alone(), self.owner.as_ref().and_then(Weak::upgrade))
             && !stream.is_shared()
         {
             visit.call(&owner.0)?;

@@ -174,6 +174,57 @@ fn what_a_graph_refers_to_waits_for_its_launches() {
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
 }
 
+/// A collector takes what it is shown for this share's alone.
+#[test]
+fn what_a_graph_keeps_is_seen_through_the_only_share_of_it() {
+    type See<'a> = &'a mut dyn FnMut(&(dyn std::any::Any + Send + Sync));
+    fn seen(look: impl FnOnce(See<'_>)) -> Vec<i32> {
+        let mut all = Vec::new();
+        look(&mut |object| all.extend(object.downcast_ref::<i32>()));
+        all
+    }
+    let _alone = testkit::alone();
+    let stream = stream();
+    let inner = stream.create_graph_builder().unwrap();
+    assert_eq!(seen(|see| inner.see_kept(see)), [], "it has not begun");
+    inner.begin_building(CaptureMode::Relaxed).unwrap();
+    let shared = Arc::new(2);
+    inner.keep(Arc::new(1)).unwrap();
+    inner.keep(shared.clone()).unwrap();
+    assert_eq!(seen(|see| inner.see_kept(see)), [1], "the other one is somebody else's, too");
+    drop(shared);
+    assert_eq!(seen(|see| inner.see_kept(see)), [1, 2]);
+    inner.end_building().unwrap();
+    assert_eq!(seen(|see| inner.see_kept(see)), [1, 2]);
+    let definition = inner.definition().unwrap();
+    assert_eq!((seen(|see| inner.see_kept(see)), seen(|see| definition.see_kept(see))), (vec![], vec![]));
+    let graph = complete(&inner);
+    let outer = device().create_graph_builder().unwrap();
+    outer.begin_building(CaptureMode::Relaxed).unwrap();
+    outer.keep(Arc::new(3)).unwrap();
+    outer.embed(&inner).unwrap();
+    inner.close().unwrap();
+    definition.close().unwrap();
+    assert_eq!((seen(|see| graph.see_kept(see)), seen(|see| outer.see_kept(see))), (vec![], vec![3]));
+    let clone = graph.clone();
+    graph.close().unwrap();
+    clone.close().unwrap();
+    assert_eq!(seen(|see| outer.see_kept(see)), [3, 1, 2]);
+    let fork = outer.split(2).unwrap();
+    assert_eq!(seen(|see| outer.see_kept(see)), [], "the fork has a share of the capture");
+    outer.join(fork).unwrap();
+    outer.end_building().unwrap();
+    let (graph, other) = (complete(&outer), complete(&outer));
+    outer.close().unwrap();
+    assert_eq!(seen(|see| graph.see_kept(see)), []);
+    other.close().unwrap();
+    assert_eq!(seen(|see| graph.see_kept(see)), [3, 1, 2]);
+    let clone = graph.clone();
+    assert_eq!(seen(|see| graph.see_kept(see)), []);
+    clone.close().unwrap();
+    graph.close().unwrap();
+}
+
 #[test]
 fn launches_on_default_streams_are_waited_for_too() {
     let _alone = testkit::alone();

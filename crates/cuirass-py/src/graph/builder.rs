@@ -5,6 +5,7 @@ use crate::graph::callback;
 use crate::graph::condition::{self, GraphCondition};
 use crate::graph::definition::GraphDefinition;
 use crate::graph::exec::Graph;
+use crate::graph::keep;
 use crate::graph::options;
 use crate::number::Number;
 use crate::raw::{nothing, raw};
@@ -12,7 +13,9 @@ use crate::report::python_is_usable;
 use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream::Stream;
 use cuirass::graph::{CaptureMode, GraphBuilder as Builder, GraphCompleteOptions};
+use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::mem::ManuallyDrop;
@@ -478,9 +481,7 @@ impl GraphBuilder {
     }
 
     /// Calls a function on the host each time the graph runs, once what comes before it is done; what comes later waits
-    /// for it. It must make no CUDA call. An exception in it is reported. A function that refers to the graph itself, as
-    /// a method of an object that has the graph does, keeps both until the graph is closed: the collector does not see
-    /// what a graph keeps.
+    /// for it. It must make no CUDA call. An exception in it is reported.
     ///
     /// Parameters
     /// ----------
@@ -497,10 +498,31 @@ impl GraphBuilder {
     ///     If it is not building, and in the body of a conditional node.
     /// CUDAError
     ///     What the driver answers.
+    ///
+    /// Notes
+    /// -----
+    /// A function may refer to the graph itself, as a method of an object that has the graph does: both are collected
+    /// together. The collector sees that only where one object has the graph: where a builder, or a ``graph_definition``,
+    /// is kept beside the ``Graph``, the cycle stays until all but one of them are closed. A weak reference in the
+    /// function (``weakref.WeakMethod``) makes no cycle.
     #[pyo3(signature = (r#fn, *, user_data=None))]
     fn callback(&self, py: Python<'_>, r#fn: &Bound<'_, PyAny>, user_data: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let builder = self.enter()?;
         callback::add(py, &builder, r#fn, user_data)
+    }
+
+    /// What the collector calls before it takes a cycle apart.
+    fn _finalize(&self) {
+        if let Closed::Taken(builder) = self.slot.close() {
+            builder.drop_share();
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.slot.enter_alone() {
+            Some(builder) => keep::traverse(&visit, |see| builder.see_kept(see)),
+            None => Ok(()),
+        }
     }
 
     fn __repr__(&self) -> String {
@@ -532,9 +554,10 @@ raw!(static CLOSE = |call| {
     Some(nothing(call, builder.get().close(call.py)))
 });
 
-/// Puts the methods in that a capture calls.
+/// Puts the finalizer in, and the methods that a capture calls.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<GraphBuilder>();
+    keep::set_finalizer(&class)?;
     BEGIN_BUILDING.replace_method(&class, "begin_building")?;
     END_BUILDING.replace_method(&class, "end_building")?;
     COMPLETE.replace_method(&class, "complete")?;

@@ -5,7 +5,7 @@ use crate::graph::keep::Kept;
 use crate::late;
 use crate::number;
 use crate::report::{UnderWay, python_is_usable, report_later};
-use cuirass::graph::GraphBuilder;
+use cuirass::graph::{GraphBuilder, HostFunction};
 use cuirass_fault::{Failure, Misuse};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -39,8 +39,25 @@ pub fn add(
     if user_data.is_some() {
         return Err(PyValueError::new_err("user_data is for C functions; a Python function has what it closes over"));
     }
-    let kept = Kept::new(function.clone().unbind());
-    run(py, || builder.callback(move || call(&kept)))
+    let function = Function(Kept::new(function.clone().unbind()));
+    run(py, || builder.callback(function))
+}
+
+/// What the graph keeps of a Python function.
+struct Function(Kept);
+
+impl HostFunction for Function {
+    fn call(&self) {
+        call(&self.0);
+    }
+}
+
+/// The object that a callback keeps, for the collector.
+pub fn kept(callback: &(dyn Any + Send + Sync)) -> Option<&Kept> {
+    match callback.downcast_ref::<Function>() {
+        Some(function) => Some(&function.0),
+        None => callback.downcast_ref::<CFunction>().map(|callback| &callback.function),
+    }
 }
 
 /// Counts itself as running.
@@ -130,7 +147,7 @@ fn c_function(function: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
 
 /// What the graph keeps of a C function: the ctypes object, and a copy of the bytes that it is given.
 struct CFunction {
-    _function: Kept,
+    function: Kept,
     data: Vec<u8>,
 }
 
@@ -141,7 +158,7 @@ fn add_c(
     address: usize,
     user_data: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    let mut kept = CFunction { _function: Kept::new(function.clone().unbind()), data: Vec::new() };
+    let mut kept = CFunction { function: Kept::new(function.clone().unbind()), data: Vec::new() };
     let mut data: usize = 0;
     match user_data {
         None => {}

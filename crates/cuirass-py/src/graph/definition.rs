@@ -3,11 +3,14 @@
 use crate::context::not_yet;
 use crate::error::{ask, run};
 use crate::graph::exec::Graph;
+use crate::graph::keep;
 use crate::graph::options;
 use crate::handle;
 use crate::handle::Equal;
-use crate::slot::{Detached, Share, drop_detached};
+use crate::slot::{Closed, Detached, Share, Slot, drop_detached};
 use cuirass::graph::{GraphDefinition as Definition, GraphNode as Node};
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet, PyTuple};
 use std::path::PathBuf;
@@ -16,7 +19,7 @@ use std::path::PathBuf;
 ///
 /// ``GraphBuilder.graph_definition`` gives it. It is there as long as this object is, also once the builder is closed.
 #[pyclass(frozen, weakref, subclass, module = "cuirass.graph", name = "GraphDefinition")]
-pub struct GraphDefinition(crate::slot::Slot<Definition>, u64);
+pub struct GraphDefinition(Slot<Definition>, u64);
 
 impl Share for Definition {
     fn drop_share(self) {
@@ -27,7 +30,7 @@ impl Share for Definition {
 impl GraphDefinition {
     pub fn of(definition: Definition) -> GraphDefinition {
         let raw = definition.as_raw().addr() as u64;
-        GraphDefinition(crate::slot::Slot::new(definition), raw)
+        GraphDefinition(Slot::new(definition), raw)
     }
 
     /// The graph, shared.
@@ -124,9 +127,28 @@ impl GraphDefinition {
         self.to_svg(py)
     }
 
+    /// What the collector calls before it takes a cycle apart.
+    fn _finalize(&self) {
+        if let Closed::Taken(definition) = self.0.close() {
+            definition.drop_share();
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.0.enter_alone() {
+            Some(definition) => keep::traverse(&visit, |see| definition.see_kept(see)),
+            None => Ok(()),
+        }
+    }
+
     fn __repr__(&self) -> String {
         format!("<GraphDefinition handle={:#x}>", self.1)
     }
+}
+
+/// Sets the finalizer.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    keep::set_finalizer(&py.get_type::<GraphDefinition>())
 }
 
 /// A node of a graph.
@@ -182,6 +204,10 @@ impl GraphNode {
     fn is_valid(&self, py: Python<'_>) -> PyResult<bool> {
         let graph = self.graph.get().get()?;
         ask(py, || Ok(graph.is_valid()))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.graph)
     }
 
     fn __repr__(&self) -> String {

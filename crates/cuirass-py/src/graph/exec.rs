@@ -3,12 +3,15 @@
 use crate::error::{close, closed, leave, not_constructed, run};
 use crate::graph::builder::GraphBuilder;
 use crate::graph::definition::GraphDefinition;
+use crate::graph::keep;
 use crate::handle;
 use crate::handle::Equal;
 use crate::raw::{nothing, raw};
 use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream;
+use pyo3::PyTraverseError;
 use pyo3::exceptions::PyTypeError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -164,6 +167,20 @@ impl Graph {
         self.raw
     }
 
+    /// What the collector calls before it takes a cycle apart.
+    fn _finalize(&self) {
+        if let Closed::Taken(graph) = self.slot.close() {
+            graph.drop_share();
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.slot.enter_alone() {
+            Some(graph) => keep::traverse(&visit, |see| graph.see_kept(see)),
+            None => Ok(()),
+        }
+    }
+
     fn __repr__(&self) -> String {
         if self.slot.is_closed() { "<Graph closed>".to_owned() } else { format!("<Graph handle={:#x}>", self.raw) }
     }
@@ -179,9 +196,10 @@ raw!(static CLOSE = |call| {
     Some(nothing(call, graph.get().close(call.py)))
 });
 
-/// Puts the methods in that are called most.
+/// Puts the finalizer in, and the methods that are called most.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<Graph>();
+    keep::set_finalizer(&class)?;
     LAUNCH.replace_method(&class, "launch")?;
     CLOSE.replace_method(&class, "close")
 }

@@ -1,12 +1,16 @@
 //! Python objects that a graph keeps: what its callbacks call, and what its launches were given.
 
 use crate::error::{raised, run};
+use crate::graph::callback;
 use crate::kernel::Kernel;
 use crate::late;
 use crate::memory::Buffer;
 use crate::report::python_is_usable;
-use pyo3::Borrowed;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
+use pyo3::{Borrowed, PyTraverseError};
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
@@ -55,6 +59,38 @@ impl Drop for BufferUse {
             }
         });
     }
+}
+
+/// What a graph, a definition or a builder shows the collector: the objects that it keeps alone. `kept` is its
+/// `see_kept`, called while nobody uses it.
+pub fn traverse(
+    visit: &PyVisit<'_>,
+    kept: impl FnOnce(&mut dyn FnMut(&(dyn Any + Send + Sync))),
+) -> Result<(), PyTraverseError> {
+    let mut result = Ok(());
+    kept(&mut |object| {
+        let object = match object.downcast_ref::<BufferUse>() {
+            Some(used) => Some(&used.0),
+            None => object.downcast_ref::<Kept>().or_else(|| callback::kept(object)),
+        };
+        if result.is_ok()
+            && let Some(object) = object.and_then(Kept::get)
+        {
+            result = visit.call(object);
+        }
+    });
+    result
+}
+
+/// The collector's finalizer of a class whose objects hold what a graph keeps: it closes the object before anything of
+/// the cycle is taken apart. So the functions of launches that are under way, which keep all of it, find it whole.
+pub fn set_finalizer(class: &Bound<'_, PyType>) -> PyResult<()> {
+    if !class.hasattr("_finalize")? {
+        // The package is imported once more; the class is the same.
+        return Ok(());
+    }
+    class.setattr("__del__", class.getattr("_finalize")?)?;
+    class.delattr("_finalize")
 }
 
 /// Keeps what a launch was given as long as the graph that the stream is being captured into; whether it is.

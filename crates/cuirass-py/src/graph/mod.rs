@@ -18,5 +18,6 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<definition::GraphNode>()?;
     module.add_class::<exec::Graph>()?;
     builder::install(module.py())?;
+    definition::install(module.py())?;
     exec::install(module.py())
 }

@@ -617,12 +617,7 @@ raw!(static FILL = |call| {
 /// the methods that are called most.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<Buffer>();
-    if !class.hasattr("_finalize")? {
-        // The package is imported once more; the class is the same.
-        return Ok(());
-    }
-    class.setattr("__del__", class.getattr("_finalize")?)?;
-    class.delattr("_finalize")?;
+    keep::set_finalizer(&class)?;
     CLOSE.replace_method(&class, "close")?;
     COPY_FROM.replace_method(&class, "copy_from")?;
     COPY_TO.replace_method(&class, "copy_to")?;

@@ -378,6 +378,17 @@ impl GraphBuilder {
         Ok(())
     }
 
+    /// As [`GraphDefinition::see_kept`], of the graph or, while it builds, of what was captured: where it has been split
+    /// or has conditional nodes nothing is shown until it has ended.
+    pub fn see_kept(&self, see: &mut dyn FnMut(&(dyn Any + Send + Sync))) {
+        // Nobody uses this builder, so that the lock is free; in a forked child it may be held for ever.
+        match self.phase.try_lock().as_deref() {
+            Some(Phase::Building(capture)) => capture.parent().see(see),
+            Some(Phase::Ended(definition)) => definition.see_kept(see),
+            _ => {}
+        }
+    }
+
     /// Gives everything up: a capture in progress is ended and what it captured is lost; a stream of its own goes.
     ///
     /// # Errors

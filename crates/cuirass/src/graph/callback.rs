@@ -12,8 +12,17 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What the graph keeps of a callback: the closure.
-struct Callback(Box<dyn Fn() + Send + Sync>);
+/// What a graph can call each time it runs.
+pub trait HostFunction: Send + Sync + 'static {
+    /// Makes no CUDA call. A panic is reported.
+    fn call(&self);
+}
+
+impl<F: Fn() + Send + Sync + 'static> HostFunction for F {
+    fn call(&self) {
+        self();
+    }
+}
 
 impl GraphBuilder {
     /// Runs a closure each time the graph runs, once what comes before it is done; what comes later waits for it. It
@@ -23,14 +32,14 @@ impl GraphBuilder {
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) when it is not building, and in the body of a conditional node;
     /// what the driver answers.
-    pub fn callback(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
+    pub fn callback<F: HostFunction>(&self, function: F) -> Result<()> {
         let recording = self.callback_allowed()?;
-        let callback = Arc::new(Callback(Box::new(function)));
-        let data = Arc::as_ptr(&callback).cast_mut().cast();
+        let function = Arc::new(function);
+        let data = Arc::as_ptr(&function).cast_mut().cast();
         // Kept first: the node may be there even where the call returns an error.
-        recording.attachments.add(Attachment::Other(callback));
+        recording.attachments.add(Attachment::Other(function));
         // SAFETY: [graph-callback] the graph keeps the closure as long as it can run; `run` catches panics.
-        Ok(unsafe { call::host_func(self.stream().as_raw(), run, data) }?)
+        Ok(unsafe { call::host_func(self.stream().as_raw(), run::<F>, data) }?)
     }
 
     /// As [`callback`](GraphBuilder::callback), with a C function. `owner` is kept as long as the graph.
@@ -65,12 +74,12 @@ impl GraphBuilder {
     }
 }
 
-unsafe extern "C" fn run(data: *mut c_void) {
+unsafe extern "C" fn run<F: HostFunction>(data: *mut c_void) {
     // What the closure drops is queued: no CUDA call may be made here.
     let _here = CallbackThread::enter();
     // SAFETY: [graph-callback] the closure that `callback` gave the graph, which keeps it.
-    let callback = unsafe { &*data.cast::<Callback>() };
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (callback.0)())) {
+    let function = unsafe { &*data.cast::<F>() };
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| function.call())) {
         let text = crate::host_function::text_of(&*panic);
         Failure::misuse(Misuse::State, format!("a host callback of a graph panicked: {text}"))
             .report("running a host callback of a graph");

@@ -100,6 +100,7 @@ impl GraphBuilder {
             needs_cuda_12_8()?;
         }
         let recording = self.building()?;
+        recording.set_in_parts();
         let mut streams = Vec::new();
         let graphs = match self.add_conditional(&recording, condition, kind, bodies, &mut streams) {
             Ok(graphs) if graphs.len() == count => graphs,

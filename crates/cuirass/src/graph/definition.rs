@@ -6,12 +6,13 @@ use crate::graph::builder::{Body, GraphBuilder, state};
 use crate::graph::capture::BROKEN;
 use crate::graph::exec::Graph;
 use crate::graph::options::{GraphCompleteOptions, GraphDebugPrintOptions};
-use crate::graph::recording::{Attachment, Attachments};
+use crate::graph::recording::{Attachment, Attachments, MOST_SEEN};
 use crate::{Outcome, Result, deferred};
 use cuirass_call::graph::{builder as capture, definition as call, node as node_call};
 use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::sys::cuda::{CUgraph, CUgraphNode, CUgraphNodeType};
 use cuirass_fault::{Failure, Misuse};
+use std::any::Any;
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::Arc;
@@ -137,6 +138,16 @@ impl GraphDefinition {
 
     pub(crate) fn attachments(&self) -> &Arc<Attachments> {
         &self.0.attachments
+    }
+
+    /// For a collector of garbage: shows what the graph was given to keep (what [`keep`](crate::graph::keep) and
+    /// callbacks were given), where this share is the only one of the graph, and nobody else keeps it: then whatever is
+    /// shown goes with this share, but for launches that are under way. Else nothing is shown, nor for a body of a
+    /// conditional node. Nobody may use this share meanwhile. `see` runs with a lock held and must use nothing of cuirass.
+    pub fn see_kept(&self, see: &mut dyn FnMut(&(dyn Any + Send + Sync))) {
+        if Arc::strong_count(&self.0) == 1 && !self.is_body() {
+            self.0.attachments.see(MOST_SEEN, see);
+        }
     }
 
     pub(crate) fn context(&self) -> &Context {

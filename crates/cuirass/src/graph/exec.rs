@@ -14,6 +14,7 @@ use cuirass_call::owner::{Kind, Owned};
 use cuirass_call::sys::cuda::{CUgraphExec, CUgraphExecUpdateResult};
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Cause, Facts, Failure, Library};
+use std::any::Any;
 use std::sync::Arc;
 
 /// A graph that can be launched. Clones are the same graph. What its work refers to is kept until the launches that
@@ -165,6 +166,16 @@ impl Graph {
     /// What it was made of, or last updated from.
     pub fn definition(&self) -> GraphDefinition {
         self.0.parent().definition.lock().clone()
+    }
+
+    /// As [`GraphDefinition::see_kept`], of what it was made of or last updated from.
+    pub fn see_kept(&self, see: &mut dyn FnMut(&(dyn Any + Send + Sync))) {
+        // Of the only share, which nobody uses, the lock is free; in a forked child it may be held for ever.
+        if Arc::strong_count(&self.0) == 1
+            && let Some(definition) = self.0.parent().definition.try_lock()
+        {
+            definition.see_kept(see);
+        }
     }
 
     /// As [`GraphDefinition::to_dot`].

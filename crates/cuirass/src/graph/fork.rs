@@ -38,6 +38,7 @@ impl GraphBuilder {
     }
 
     fn branch(&self, recording: &Arc<Recording>, event: &Event, count: usize) -> Outcome<Vec<GraphBuilder>> {
+        recording.set_in_parts();
         // Nobody else sees this event, so that the capture need not keep it.
         event_call::record(event.as_raw(), self.stream().as_raw())?;
         let mut streams = room::empty(count, "for the branches")?;

@@ -37,6 +37,7 @@ mod picture;
 pub(crate) mod recording;
 
 pub use builder::GraphBuilder;
+pub use callback::HostFunction;
 pub use condition::GraphCondition;
 pub use definition::{GraphDefinition, GraphNode, NodeKind};
 pub use exec::Graph;

@@ -65,6 +65,9 @@ struct List {
     next: usize,
 }
 
+/// How many graphs within each other a collector sees: its stack is not ours to fill.
+pub(crate) const MOST_SEEN: usize = 32;
+
 impl List {
     /// Whether it is none of the last few; from now on it is.
     #[inline]
@@ -131,6 +134,26 @@ impl Attachments {
         list.recent
     }
 
+    /// Shows what it was given to keep and keeps alone: nothing, where anybody else has a share of it. Where `limit`
+    /// graphs are within each other, what the innermost ones keep is not shown.
+    ///
+    /// For the interpreter's collector, which asks several times and must get the same answer or see more: who has
+    /// the only share, and does not use it meanwhile, is told of what cannot become anybody else's. So the lock is
+    /// waited for, and not only tried: work that is put on a captured stream takes it for a moment, and never waits for
+    /// anything else with it. In a forked child a thread that the child does not have may hold it.
+    pub(crate) fn see(self: &Arc<Attachments>, limit: usize, see: &mut dyn FnMut(&(dyn Any + Send + Sync))) {
+        if limit == 0 || lock::is_forked() || Arc::strong_count(self) != 1 {
+            return;
+        }
+        for attachment in &self.list.lock().all {
+            match attachment {
+                Attachment::Other(object) if Arc::strong_count(object) == 1 => see(&**object),
+                Attachment::Child(child) => child.see(limit - 1, see),
+                _ => {}
+            }
+        }
+    }
+
     /// Whether there is nothing to let go of.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.lock().all.iter().all(|attachment| matches!(attachment, Attachment::Bodies(..)))
@@ -172,6 +195,8 @@ pub(crate) struct Recording {
     /// Whether the capture of a conditional body of its graph has failed. The driver took the body's graph with it, but
     /// not the node: it crashes when the graph that the body is part of is used or destroyed.
     broken: AtomicBool,
+    /// Whether it has, or had, forks or conditional bodies: their builders have shares of it.
+    is_in_parts: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -384,6 +409,7 @@ impl Recording {
             attachments,
             ended: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            is_in_parts: AtomicBool::new(false),
             state: Mutex::new(State::default()),
         });
         if let Some(parent) = &recording.parent {
@@ -399,6 +425,19 @@ impl Recording {
     /// Whether it has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// It is about to have forks or conditional bodies.
+    pub(crate) fn set_in_parts(&self) {
+        self.is_in_parts.store(true, Ordering::Release);
+    }
+
+    /// Shows what the capture keeps, as [`Attachments::see`], if it is one builder's alone. The register's shares, and
+    /// those that work on its streams takes for a moment, do not count: nobody else can end up with the capture.
+    pub(crate) fn see(&self, see: &mut dyn FnMut(&(dyn Any + Send + Sync))) {
+        if !self.is_body() && !self.is_in_parts.load(Ordering::Acquire) {
+            self.attachments.see(MOST_SEEN, see);
+        }
     }
 
     /// True for the one who ends it.

@@ -219,6 +219,11 @@ fn building() -> Vec<Operation> {
             builder.debug_dot_print(&picture(), GraphDebugPrintOptions::default())
         }),
         operation!("GraphBuilder::keep", capture, |capture| capture.builder().keep(Arc::new(1))).makes_no_call(),
+        operation!("GraphBuilder::see_kept", capture, |capture| {
+            capture.builder().see_kept(&mut |_| ());
+            Ok(())
+        })
+        .makes_no_call(),
         operation!("is_captured", capture, |capture| Ok(is_captured(capture.stream()))).makes_no_call(),
         operation!("keep", capture, |capture| Ok(keep(capture.stream(), Arc::new(1)))).makes_no_call(),
         operation!("keep_memory", capture, |capture| Ok(keep_memory(capture.stream(), &capture.buffer)))
@@ -360,6 +365,11 @@ fn definitions() -> Vec<Operation> {
         })
         .reports(),
         operation!("GraphDefinition::as_raw", definition, |(definition, _)| Ok(definition.as_raw())).makes_no_call(),
+        operation!("GraphDefinition::see_kept", definition, |(definition, _)| {
+            definition.see_kept(&mut |_| ());
+            Ok(())
+        })
+        .makes_no_call(),
         operation!("GraphDefinition::is_valid", definition, |(definition, _)| Ok(definition.is_valid()))
             .makes_no_call(),
         operation!("GraphDefinition::is_body", definition, |(definition, _)| Ok(definition.is_body())).makes_no_call(),
@@ -377,6 +387,11 @@ fn definitions() -> Vec<Operation> {
 fn executable() -> Vec<Operation> {
     vec![
         operation!("Graph::definition", graph, |(graph, _)| Ok(graph.definition())).makes_no_call(),
+        operation!("Graph::see_kept", graph, |(graph, _)| {
+            graph.see_kept(&mut |_| ());
+            Ok(())
+        })
+        .makes_no_call(),
         operation!("Graph::to_dot", graph, |(graph, _)| graph.to_dot()),
         operation!("Graph::to_svg", graph, |(graph, _)| graph.to_svg()),
         operation!("Graph::as_raw", graph, |(graph, _)| Ok(graph.as_raw())).makes_no_call(),

@@ -1,7 +1,7 @@
 """Graphs: definitions, nodes, executable graphs."""
 
 from ..objects import definition, graph, launched, memory, stream
-from ..registry import ALL, dropped, getters, operation, pure
+from ..registry import ALL, dropped, getters, operation, pure, reporting
 from ..world import leaving
 from .graph_builder import PICTURE
 
@@ -29,6 +29,7 @@ OPERATIONS = [
     operation("GraphDefinition.debug_dot_print", lambda memory, definition: definition.debug_dot_print(PICTURE),
               **DEFINITION),
     dropped("GraphDefinition", **DEFINITION),
+    reporting("GraphDefinition.__del__", lambda memory, definition: definition.__del__(), **DEFINITION),
     *getters("GraphDefinition", ["is_valid", "handle"], calls=False, **DEFINITION),
     pure("GraphDefinition.__eq__", lambda memory, definition: definition == 3, **DEFINITION),
     pure("GraphDefinition.__hash__", lambda memory, definition: hash(definition), **DEFINITION),
@@ -48,6 +49,7 @@ OPERATIONS = [
     dropped("Graph", callers=ALL, **GRAPH),
     dropped("Graph", case="launched", memory=memory, graph=launched)
     .allow("leaks together", TOGETHER, reason=ATTACHMENTS),
+    reporting("Graph.__del__", lambda memory, graph: graph.__del__(), **GRAPH),
     pure("Graph.__enter__", lambda memory, graph: graph.__enter__(), **GRAPH),
     operation("Graph.__exit__", lambda memory, graph: graph.__exit__(None, None, None), **GRAPH),
     operation("Graph.__exit__", lambda memory, graph: leaving(graph), case="with an exception passing", **GRAPH),

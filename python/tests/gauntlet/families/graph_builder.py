@@ -7,7 +7,7 @@ import tempfile
 from cuirass.graph import GraphBuilder
 
 from ..objects import builder, ended, memory, not_begun, run_captured, stream
-from ..registry import ALL, dropped, getters, operation, pure
+from ..registry import ALL, dropped, getters, operation, pure, reporting
 from ..world import leaving
 
 PICTURE = os.path.join(tempfile.gettempdir(), f"cuirass-gauntlet-{os.getpid()}.dot")
@@ -64,6 +64,9 @@ OPERATIONS = [
     dropped("GraphBuilder", case="building", **CAPTURE)
     .allow("says", "was dropped while it was building", reason="what it had captured is lost, which is news"),
     dropped("GraphBuilder", case="ended", **ENDED),
+    reporting("GraphBuilder.__del__", lambda memory, builder: builder.__del__(), case="building", **CAPTURE)
+    .allow("says", "was dropped while it was building", reason="what it had captured is lost, which is news"),
+    reporting("GraphBuilder.__del__", lambda memory, builder: builder.__del__(), case="ended", **ENDED),
     pure("GraphBuilder.__enter__", lambda memory, builder: builder.__enter__(), **CAPTURE),
     operation("GraphBuilder.__exit__", lambda memory, builder: builder.__exit__(None, None, None), **CAPTURE),
     operation("GraphBuilder.__exit__", lambda memory, builder: leaving(builder), case="with an exception passing",
