@@ -1,6 +1,6 @@
 """Graphs: definitions, nodes, executable graphs."""
 
-from ..objects import definition, graph, launched, memory, stream
+from ..objects import definition, graph, launched, memory, stream, works
 from ..registry import ALL, dropped, getters, operation, pure, reporting
 from ..world import leaving
 from .graph_builder import PICTURE
@@ -29,7 +29,8 @@ OPERATIONS = [
     operation("GraphDefinition.debug_dot_print", lambda memory, definition: definition.debug_dot_print(PICTURE),
               **DEFINITION),
     dropped("GraphDefinition", **DEFINITION),
-    reporting("GraphDefinition.__del__", lambda memory, definition: definition.__del__(), **DEFINITION),
+    reporting("GraphDefinition.__del__", lambda memory, definition: definition.__del__(),
+              follow=lambda objects: works(objects["memory"]), **DEFINITION),
     *getters("GraphDefinition", ["is_valid", "handle"], calls=False, **DEFINITION),
     pure("GraphDefinition.__eq__", lambda memory, definition: definition == 3, **DEFINITION),
     pure("GraphDefinition.__hash__", lambda memory, definition: hash(definition), **DEFINITION),
