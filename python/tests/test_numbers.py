@@ -74,6 +74,7 @@ def my(device):
         layout=_StridedLayout((2, 3), None, 4),
     )
     my.view = StridedMemoryView.from_buffer(my.buffer, (2,), itemsize=4)
+    my.word = code.get_kernel("word")
     my.condition = my.builder.create_condition() if driver_version() >= (12, 3) else None
     yield my
     my.builder.close()
@@ -309,19 +310,14 @@ ELSEWHERE = {
     "reports:since": "a mark of its own",
 }
 
-RANGE = re.compile(r"from -?\d+ to \d+|must not be negative, and fit in |must fit in 64 bits and not be negative")
+RANGE = re.compile(r"from -?\d+ to \d+|must fit in 64 bits and not be negative")
 NEEDS_13 = ("ManagedBuffer", "ManagedMemoryResource")
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("case", CASES)
 def test_a_number_out_of_range_is_named(my, case, wrong):
-    if case.startswith(NEEDS_13) and driver_version() < (13, 0):
-        pytest.skip("what an older driver lacks is refused first")
-    if ("condition" in case or "switch" in case) and driver_version() < (12, 8):
-        pytest.skip("what an older driver lacks is refused first")
-    if case.startswith("seed") and not is_sim():
-        pytest.skip("of the simulated driver")
+    skip_what_an_older_driver_lacks(case)
     kind = OverflowError if case in OVERFLOWS else ValueError
     with pytest.raises(kind) as caught:
         CASES[case](my, WRONG[wrong])
@@ -342,6 +338,143 @@ def test_arguments_that_are_no_numbers_are_named(my):
         with pytest.raises((TypeError, ValueError, cuirass.CUDAError)) as caught:
             call(my, 1.5)
         assert "as an integer" not in str(caught.value), (case, caught.value)
+
+
+class Raising:
+    """No number: asking it raises."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __index__(self):
+        raise self.error
+
+    __int__ = __index__
+
+
+class Nameless:
+    """A number that cannot be shown."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+    __int__ = __index__
+
+    def __repr__(self):
+        raise LookupError("not shown")
+
+    __str__ = __repr__
+
+
+class NamelessInt(int):
+    """The same of a class of int."""
+
+    __repr__ = __str__ = Nameless.__repr__
+
+
+# What takes an int alone, and asks no other object.
+INTS_ALONE = {
+    *("Buffer.fill:value", "GraphBuilder.callback:user_data", "fail.__init__:thread"),
+    *(f"LaunchConfig.{name}" for name in ("__new__:grid", "grid:value (grid)", "block:value (block)")),
+    *("LaunchConfig.cluster:value (cluster)", "KernelOccupancy.max_potential_block_size:dynamic_shared_memory_needed"),
+}
+
+
+class Offering:
+    """An object with these attributes, which a protocol asks for."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+def interface(**changed):
+    """An array interface with this instead of what is right."""
+    right = {"shape": (1,), "typestr": "<f4", "data": (4096, False), "version": 3}
+    return Offering(__cuda_array_interface__={**right, **changed})
+
+
+def viewed(offering):
+    return StridedMemoryView.from_any_interface(offering, stream_ptr=-1)
+
+
+# Numbers that are no parameters of their own.
+MORE = {
+    "grid of a tuple": lambda my, n: setattr(my.config, "grid", (1, n)),
+    "block of a tuple": lambda my, n: setattr(my.config, "block", (n,)),
+    "cluster of a tuple": lambda my, n: setattr(my.config, "cluster", (n, 1)),
+    "start of a slice": lambda my, n: my.layout[n:],
+    "stop of a slice": lambda my, n: my.layout[:n],
+    "step of a slice": lambda my, n: my.layout[::n],
+    "version of an interface": lambda my, n: viewed(interface(version=n)),
+    "address of an interface": lambda my, n: viewed(interface(data=(n, False))),
+    "shape of an interface": lambda my, n: viewed(interface(shape=(n,))),
+    "strides of an interface": lambda my, n: viewed(interface(strides=(n,))),
+    "kind of DLPack's device": lambda my, n: viewed(Offering(__dlpack__=None, __dlpack_device__=lambda: (n, 0))),
+    "number of DLPack's device": lambda my, n: viewed(Offering(__dlpack__=None, __dlpack_device__=lambda: (2, n))),
+    "max_version of DLPack": lambda my, n: my.buffer.__dlpack__(max_version=(n, 0)),
+    "dl_device of DLPack": lambda my, n: my.buffer.__dlpack__(dl_device=(2, n)),
+    "version of a stream": lambda my, n: my.stream.wait(Offering(__cuda_stream__=lambda: (n, 0))),
+    "handle of a stream": lambda my, n: my.stream.wait(Offering(__cuda_stream__=lambda: (0, n))),
+}
+# A class of its own among the errors that Python raises about numbers, and what a program must not lose.
+OWN_ERRORS = {
+    kind.__name__: kind
+    for kind in (KeyboardInterrupt, MemoryError, SystemExit, TypeError, OverflowError, ValueError, LookupError)
+}
+
+
+def skip_what_an_older_driver_lacks(case):
+    if case.startswith(NEEDS_13) and driver_version() < (13, 0):
+        pytest.skip("what an older driver lacks is refused first")
+    if ("condition" in case or "switch" in case) and driver_version() < (12, 8):
+        pytest.skip("what an older driver lacks is refused first")
+    if case.startswith("seed") and not is_sim():
+        pytest.skip("of the simulated driver")
+
+
+@pytest.mark.parametrize("kind", OWN_ERRORS)
+@pytest.mark.parametrize("case", {**CASES, **MORE})
+def test_what_a_number_raises_of_its_own_is_passed_on_as_it_is(my, case, kind):
+    skip_what_an_older_driver_lacks(case)
+    if case in INTS_ALONE:
+        pytest.skip("takes an int alone")
+    error = OWN_ERRORS[kind]("its own")
+    with pytest.raises(OWN_ERRORS[kind]) as caught:
+        {**CASES, **MORE}[case](my, Raising(error))
+    assert caught.value is error, repr(caught.value)
+    assert str(error) == "its own"
+
+
+def outcome(call, my, number):
+    try:
+        call(my, number)
+    except Exception as error:
+        return type(error), str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("number", [-1, 2**70, 10**5000], ids=["-1", "2**70", "10**5000"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_number_that_cannot_be_shown_is_any_number(my, case, number):
+    skip_what_an_older_driver_lacks(case)
+    expected = outcome(CASES[case], my, number)
+    found = {kind: outcome(CASES[case], my, kind(number)) for kind in (NamelessInt, Nameless)}
+    assert found[NamelessInt] == expected
+    if case not in INTS_ALONE:
+        assert found[Nameless] == expected
+
+
+@pytest.mark.parametrize("large", [2**70, 10**5000], ids=["2**70", "10**5000"])
+def test_an_argument_that_cannot_be_shown_overflows_as_any(my, large):
+    def call(my, n):
+        cuirass.launch(my.stream, my.config, my.word, my.buffer, n)
+
+    expected = outcome(call, my, large)
+    assert expected[0] is OverflowError
+    assert outcome(call, my, NamelessInt(large)) == expected
 
 
 def parameters():

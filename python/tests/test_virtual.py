@@ -58,7 +58,7 @@ def test_sizes_are_rounded_up(resource, stream):
         assert buffer.memory_resource is resource
         assert (content(buffer, stream) == content(buffer, stream)).all()
     for size in (0, -1):
-        with pytest.raises(ValueError, match=r"0 bytes|negative"):
+        with pytest.raises(ValueError, match=r"0 bytes|from 0 to"):
             resource.allocate(size, stream=stream)
 
 

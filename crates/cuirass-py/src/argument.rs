@@ -202,7 +202,7 @@ fn large_integer(object: &Bound<'_, PyAny>, size: usize, parameter: Parameter<'_
 #[cold]
 fn too_large(object: &Bound<'_, PyAny>, size: usize, parameter: Parameter<'_>) -> PyErr {
     let name = parameter.kernel.name().unwrap_or_else(|_unknown| format!("{:p}", parameter.kernel.as_raw()));
-    let value = object.repr().map(|text| text.to_string()).unwrap_or_default();
+    let value = crate::number::shown(object);
     PyOverflowError::new_err(format!(
         "kernel {name}: parameter {} has {size} bytes, {value} does not fit",
         parameter.index

@@ -1,11 +1,11 @@
 //! `LaunchConfig`: the shape of a launch.
 
 use crate::handle::Equal;
-use crate::number::{out_of_range, shown};
+use crate::number::{self, Refused, out_of_range, read};
 use crate::raw::raw;
 use cuirass::LaunchConfig as Config;
 use cuirass_fault::lock::Mutex;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -83,20 +83,26 @@ fn not_sizes(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
 
 #[inline]
 fn size(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u32> {
-    match object.extract::<u32>() {
+    match read(object.as_borrowed()) {
         Ok(size @ 1..) => Ok(size),
-        _ => Err(out_of_range(&format!("LaunchConfig.{name}"), &1, &u32::MAX, &shown(object))),
+        other => Err(not_a_size(other, name)),
+    }
+}
+
+#[cold]
+fn not_a_size(size: Result<u32, Refused>, name: &str) -> PyErr {
+    let name = format!("LaunchConfig.{name}");
+    match size {
+        Ok(size) => out_of_range(&name, &1, &u32::MAX, &size.to_string()),
+        Err(Refused::Kind(kind)) => {
+            PyValueError::new_err(format!("{name} must be an int or a tuple of up to 3 ints, not a tuple with {kind}"))
+        }
+        Err(refused) => refused.error_of(&name, "an int", &1, &u32::MAX),
     }
 }
 
 fn bytes(object: &Bound<'_, PyAny>) -> PyResult<u32> {
-    object.extract::<u32>().map_err(|error| {
-        if error.is_instance_of::<PyTypeError>(object.py()) {
-            let kind = object.get_type().name().map(|kind| kind.to_string()).unwrap_or_default();
-            return PyTypeError::new_err(format!("LaunchConfig.shmem_size must be an int, not {kind}"));
-        }
-        PyValueError::new_err("LaunchConfig.shmem_size must not be negative, and fit in 32 bits")
-    })
+    number::of(object, "LaunchConfig.shmem_size")
 }
 
 fn optional_sizes(object: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Option<[u32; 3]>> {

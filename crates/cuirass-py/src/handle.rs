@@ -1,5 +1,6 @@
 //! Raw handles: given out as `cuda.bindings` objects where that package is there, taken as those or as plain numbers.
 
+use crate::number::{Refused, read};
 use crate::report::python_is_usable;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -46,10 +47,11 @@ pub fn take(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     } else {
         object.call_method0("__int__")?
     };
-    number.extract::<u64>().map_err(|error| {
-        let range = PyValueError::new_err(format!("{what} must fit in 64 bits and not be negative"));
-        range.set_cause(object.py(), Some(error));
-        range
+    read(number.as_borrowed()).map_err(|refused| match refused {
+        Refused::Range { shown, .. } => {
+            PyValueError::new_err(format!("{what} must fit in 64 bits and not be negative, it is {shown}"))
+        }
+        refused => refused.error::<u64>(what),
     })
 }
 

@@ -4,10 +4,10 @@ use crate::device::Device;
 use crate::error::{ask, run};
 use crate::handle;
 use crate::memory::pool::DeviceMemoryResource;
-use crate::number::{out_of_range, shown};
+use crate::number::{Refused, out_of_range, read};
 use crate::slot::{Detached, drop_detached};
 use cuirass_fault::lock::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -159,14 +159,11 @@ pub fn current(py: Python<'_>) -> PyResult<cuirass::Device> {
 
 /// A number that may be a device's.
 pub(super) fn ordinal(py: Python<'_>, object: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
-    object.extract::<i32>().or_else(|error| {
-        if error.is_instance_of::<PyTypeError>(py) {
-            let explained = PyTypeError::new_err(format!("{name} must be an int or a Device"));
-            explained.set_cause(py, Some(error));
-            return Err(explained);
-        }
-        Err(no_device(py, name, &shown(object))?)
-    })
+    match read(object.as_borrowed()) {
+        Ok(ordinal) => Ok(ordinal),
+        Err(Refused::Range { shown, .. }) => Err(no_device(py, name, &shown)?),
+        Err(refused) => Err(refused.error_of(name, "an int or a Device", &0, &i32::MAX)),
+    }
 }
 
 /// The device of a number.

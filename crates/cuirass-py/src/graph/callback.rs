@@ -166,6 +166,11 @@ fn add_c(
             data = number::of(number, "user_data")?;
         }
         Some(object) => {
+            if !crate::view::has_bytes(object) {
+                let text =
+                    "user_data must be an int, an address, or have bytes, which are copied: bytes, a ctypes structure";
+                return Err(PyTypeError::new_err(format!("{text}; not {}", number::kind_of(object))));
+            }
             kept.data = crate::memory::bytes_of(object)?;
             data = kept.data.as_mut_ptr().addr();
         }

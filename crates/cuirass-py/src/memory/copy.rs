@@ -3,11 +3,12 @@
 
 use crate::error::run;
 use crate::memory::location;
+use crate::number::kind_of;
 use crate::room;
-use crate::view::with_bytes;
+use crate::view::{has_bytes, with_bytes};
 use cuirass::CaptureStatus;
 use cuirass::memory::{CopyOptions, MemcpyOverlapMode, MemcpySrcAccessOrder};
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
@@ -110,15 +111,19 @@ fn pattern(value: &Bound<'_, PyAny>) -> PyResult<([u8; 4], usize)> {
         Err(PyValueError::new_err(message))
     });
     pattern.unwrap_or_else(|error| {
-        let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+        let py = value.py();
+        // What has bytes, but not in one piece, answers one of these two.
+        let is_in_pieces = error.is_instance_of::<PyBufferError>(py) || error.is_instance_of::<PyValueError>(py);
+        if has_bytes(value) && !is_in_pieces {
+            return Err(error);
+        }
+        let kind = kind_of(value);
         let message = format!("value must be an int or have bytes in one piece, as numpy.float32(1) has, not {kind}");
-        // What has bytes, but not in one piece, answers another error.
-        let wrong = if error.is_instance_of::<PyTypeError>(value.py()) {
-            PyTypeError::new_err(message)
-        } else {
-            PyValueError::new_err(message)
+        let wrong = match has_bytes(value) {
+            true => PyValueError::new_err(message),
+            false => PyTypeError::new_err(message),
         };
-        wrong.set_cause(value.py(), Some(error));
+        wrong.set_cause(py, Some(error));
         Err(wrong)
     })
 }

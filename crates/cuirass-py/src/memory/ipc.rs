@@ -2,10 +2,10 @@
 
 use crate::error::{close, not_constructed, raised, run};
 use crate::memory::pool::MemPool;
-use crate::number::Number;
+use crate::number::{self, Number};
 use crate::slot::{Closed, Share, Slot, Use};
 use cuirass::memory::{IpcAllocationHandle, IpcBufferDescriptor, IpcEventDescriptor};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use std::os::fd::AsRawFd;
@@ -234,15 +234,22 @@ pub fn handle_argument<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, A
         return Ok(handle.clone());
     }
     let py = object.py();
-    let Ok(file) = object.extract::<Number<i32>>() else {
-        let kind = object.get_type().name()?;
-        let text = format!("alloc_handle must be an IPCAllocationHandle or a file descriptor, not {kind}");
-        return Err(PyTypeError::new_err(text));
-    };
-    let file = file.named("alloc_handle")?;
+    let file: i32 = number::read(object.as_borrowed()).map_err(|refused| {
+        refused.error_of("alloc_handle", "an IPCAllocationHandle or a file descriptor", &i32::MIN, &i32::MAX)
+    })?;
     // An OSError for what is none.
-    py.import("os")?.call_method1("fstat", (file,))?;
+    py.import("os")?.call_method1("fstat", (file,)).map_err(|error| not_open(py, error, file))?;
     Bound::new(py, AllocationHandle::of(run(py, || IpcAllocationHandle::duplicate_of(file, None))?))
+}
+
+/// The system's error for what is no file descriptor, with its number.
+#[cold]
+fn not_open(py: Python<'_>, error: PyErr, file: i32) -> PyErr {
+    let told = |name| error.value(py).getattr(name);
+    match (told("errno"), told("strerror")) {
+        (Ok(number), Ok(text)) => PyOSError::new_err((number.unbind(), format!("{text}: alloc_handle is {file}"))),
+        _ => error,
+    }
 }
 
 /// Imports a pool by a handle.

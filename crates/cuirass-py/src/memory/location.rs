@@ -2,12 +2,12 @@
 
 use crate::device::{self, Device};
 use crate::handle::Equal;
-use crate::number::{out_of_range, shown};
+use crate::number::{Refused, out_of_range, read};
 use cuirass::memory::Location;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyInt, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyTuple, PyType};
 
 /// The host as a place of managed memory, as :class:`Device` is one.
 ///
@@ -49,6 +49,22 @@ impl Host {
     }
 }
 
+/// The number of a NUMA node, which no bool is.
+fn numa_node(node: &Bound<'_, PyAny>) -> PyResult<i32> {
+    let number = match node.is_instance_of::<PyBool>() {
+        true => Err(Refused::Kind("bool".to_owned())),
+        false => read::<i32>(node.as_borrowed()),
+    };
+    match number {
+        Ok(number @ 0..) => Ok(number),
+        Ok(negative) => Err(out_of_range("numa_id", &0, &i32::MAX, &negative.to_string())),
+        Err(Refused::Kind(kind)) => {
+            Err(PyValueError::new_err(format!("numa_id must be an int from 0 to {}, not {kind}", i32::MAX)))
+        }
+        Err(refused) => Err(refused.error_of("numa_id", "an int", &0, &i32::MAX)),
+    }
+}
+
 #[pymethods]
 impl Host {
     #[new]
@@ -59,16 +75,7 @@ impl Host {
         is_numa_current: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Host>> {
         let is_numa_current = is_numa_current.map_or(Ok(false), |value| value.is_truthy())?;
-        let node = numa_id.map(|node| {
-            let number = if node.is_instance_of::<PyBool>() { None } else { node.extract::<i32>().ok() };
-            number.filter(|number| *number >= 0).ok_or_else(|| {
-                if node.is_instance_of::<PyInt>() && !node.is_instance_of::<PyBool>() {
-                    return out_of_range("numa_id", &0, &i32::MAX, &shown(node));
-                }
-                PyValueError::new_err(format!("numa_id must be an int from 0 to {}, not {}", i32::MAX, shown(node)))
-            })
-        });
-        let node = node.transpose()?;
+        let node = numa_id.map(numa_node).transpose()?;
         if node.is_some() && is_numa_current {
             return Err(PyValueError::new_err("numa_id and is_numa_current cannot both be given"));
         }

@@ -4,8 +4,9 @@ use crate::error::closed;
 use crate::late;
 use crate::memory::buffer::Buffer;
 use crate::memory::pool::DeviceMemoryResource;
+use crate::number::{self, Refused};
 use crate::slot::{Share, Slot, Use};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -134,11 +135,12 @@ fn usable(resource: &Bound<'_, PyAny>, buffer: &Bound<'_, Buffer>, size: &Bound<
     }
     // Whether the size is a number is the resource's business.
     let (_address, has) = buffer.get().range();
-    match size.extract::<usize>() {
+    match number::read::<usize>(size.as_borrowed()) {
         Ok(wanted) if has < wanted => {
             let class = resource.get_type().name()?;
             Err(PyRuntimeError::new_err(format!("{class}.allocate({wanted}) returned a buffer of {has} bytes")))
         }
+        Err(Refused::Raised(error)) => Err(error),
         _ => Ok(()),
     }
 }
@@ -146,16 +148,7 @@ fn usable(resource: &Bound<'_, PyAny>, buffer: &Bound<'_, Buffer>, size: &Bound<
 /// A number of bytes.
 #[inline]
 pub fn size_of(object: &Bound<'_, PyAny>) -> PyResult<usize> {
-    object.extract::<usize>().map_err(|error| {
-        let py = object.py();
-        if error.is_instance_of::<PyTypeError>(py) {
-            let kind = object.get_type().name().map(|kind| kind.to_string()).unwrap_or_default();
-            return PyTypeError::new_err(format!("size must be an int, not {kind}"));
-        }
-        let wrong = PyValueError::new_err("size must not be negative, and fit in the address space");
-        wrong.set_cause(py, Some(error));
-        wrong
-    })
+    number::of(object, "size")
 }
 
 /// Whether a Python subclass has a `deallocate` of its own, which must then be called.

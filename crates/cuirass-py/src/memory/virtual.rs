@@ -309,11 +309,12 @@ fn parse(config: &Bound<'_, PyAny>, device: cuirass::Device) -> PyResult<Options
     };
     let mut peers = Vec::new();
     let given = config.getattr("peers")?;
-    let Ok(devices) = given.try_iter() else {
+    // What has none is refused here: what its own `__iter__` raises is another thing.
+    if !given.hasattr("__iter__")? && !given.hasattr("__getitem__")? {
         let message = format!("peers must be an iterable of devices, not {}", given.get_type().name()?);
         return Err(PyTypeError::new_err(message));
-    };
-    for peer in devices {
+    }
+    for peer in given.try_iter()? {
         peers.push(device::argument(py, &peer?, "peers")?);
     }
     Ok(Options {

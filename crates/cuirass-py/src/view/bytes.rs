@@ -4,6 +4,12 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+/// Whether an object has bytes. What reading them raises where it has is its own, or that they are not in one piece.
+pub fn has_bytes(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: [buffer-view] attached; any object may be asked.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+}
+
 /// The bytes of an object, in one piece, for the time of a function: `BufferError` or `TypeError` where it has none.
 pub fn with_bytes<T>(object: &Bound<'_, PyAny>, function: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
     let mut view = View(ffi::Py_buffer::new());

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::Buffer;
-use crate::number::{out_of_range, shown};
+use crate::number::{self, Refused};
 use crate::report::{python_is_usable, with_exception_aside};
 use crate::stream;
 use crate::view::dlpack::{
@@ -274,19 +274,13 @@ pub fn asked(
 }
 
 fn consumer(device: Device, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<cuirass::Stream>> {
-    let number = match given {
-        None => None,
-        Some(given) => Some(given.extract::<i64>().map_err(|error| {
-            let py = given.py();
-            let wrong = if error.is_instance_of::<PyTypeError>(py) {
-                PyTypeError::new_err("stream must be None or the number of a stream")
-            } else {
-                out_of_range("stream", &i64::MIN, &i64::MAX, &shown(given))
-            };
-            wrong.set_cause(py, Some(error));
-            wrong
-        })?),
-    };
+    let number =
+        match given {
+            None => None,
+            Some(given) => Some(number::read::<i64>(given.as_borrowed()).map_err(|refused| {
+                refused.error_of("stream", "None or the number of a stream", &i64::MIN, &i64::MAX)
+            })?),
+        };
     match number {
         Some(-1) => Ok(None),
         Some(number) if number < -1 => Err(PyValueError::new_err(format!("stream={number} is no stream"))),
@@ -302,22 +296,21 @@ fn consumer(device: Device, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option
 }
 
 /// A pair of numbers.
-fn pair(object: &Bound<'_, PyAny>, name: &str) -> PyResult<(i32, i32)> {
+pub fn pair(object: &Bound<'_, PyAny>, name: &str) -> PyResult<(i32, i32)> {
     let Ok(tuple) = object.cast::<PyTuple>() else {
         let kind = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!("{name} must be a tuple of two numbers, not {kind}")));
     };
     if tuple.len() != 2 {
-        return Err(refused(format!("{name} must be a tuple of two numbers, it has {}", tuple.len())));
+        return Err(PyValueError::new_err(format!("{name} must be a tuple of two numbers, it has {}", tuple.len())));
     }
-    Ok((number(&tuple.get_item(0)?, name)?, number(&tuple.get_item(1)?, name)?))
-}
-
-/// A number, also of an enum.
-fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
-    object.extract::<i32>().map_err(|error| {
-        let wrong = PyTypeError::new_err(format!("{name} must be a tuple of two numbers"));
-        wrong.set_cause(object.py(), Some(error));
-        wrong
-    })
+    let number = |item: Bound<'_, PyAny>| {
+        number::read(item.as_borrowed()).map_err(|refused| match refused {
+            Refused::Kind(kind) => {
+                PyTypeError::new_err(format!("{name} must be a tuple of two numbers, not one with {kind}"))
+            }
+            refused => refused.error::<i32>(&format!("each number of {name}")),
+        })
+    };
+    Ok((number(tuple.get_item(0)?)?, number(tuple.get_item(1)?)?))
 }

@@ -1,6 +1,7 @@
 //! Taking what other libraries offer by DLPack: capsules, and tensors by the C interface.
 #![allow(unsafe_code)]
 
+use crate::number::kind_of;
 use crate::view::dlpack::{
     self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Dims, Managed, ManagedVersioned, READ_ONLY, Tensor, UNVERSIONED,
     USED_UNVERSIONED, USED_VERSIONED, VERSION, VERSIONED, refused,
@@ -93,8 +94,8 @@ fn not_a_tensor(object: &Bound<'_, PyAny>) -> PyErr {
     if is_capsule(object, USED_VERSIONED) || is_capsule(object, USED_UNVERSIONED) {
         return refused("the DLPack capsule was used before: each is taken once");
     }
-    let found = object.repr().map(|text| text.to_string()).unwrap_or_default();
-    refused(format!("__dlpack__() must return a capsule with a DLPack tensor, it returned {found}"))
+    let found = kind_of(object);
+    refused(format!("__dlpack__() must return a capsule with a DLPack tensor, it returned an object of type {found}"))
 }
 
 fn is_capsule(object: &Bound<'_, PyAny>, name: &CStr) -> bool {

@@ -1,32 +1,31 @@
 //! Numbers, tuples and slices as arguments of layouts.
 
-use crate::number::{Number, out_of_range, shown};
+use crate::number::{Refused, read};
 use crate::room::check_axes;
 use cuirass::view::{Dims, Index, StrideOrder};
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySlice, PyString, PyTuple};
 
 /// A tuple (or list) of numbers, of an argument that is named once the function knows it.
-pub struct Numbers(Result<Dims, String>);
+pub struct Numbers(Result<Dims, Refused>);
 
 impl Numbers {
     pub fn named(self, name: &str) -> PyResult<Dims> {
-        self.0.map_err(|shown| out_of_range(&format!("each number of {name}"), &i64::MIN, &i64::MAX, &shown))
+        self.0.map_err(|refused| refused.error::<i64>(&format!("each number of {name}")))
     }
 }
 
-/// The numbers, or the first that is too large, as it is shown.
+/// The numbers, or why one is none.
 fn numbers<'py>(items: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<Numbers> {
     let mut numbers = Dims::new();
     for item in items {
-        match item.extract::<i64>() {
+        match read(item.as_borrowed()) {
             Ok(number) => numbers.push(number),
-            Err(error) if error.is_instance_of::<PyTypeError>(item.py()) => {
-                return Err(PyTypeError::new_err(format!("expected ints, got {}", item.get_type().name()?)));
-            }
-            Err(_range) => return Ok(Numbers(Err(shown(&item)))),
+            Err(Refused::Kind(kind)) => return Err(PyTypeError::new_err(format!("expected ints, got {kind}"))),
+            // It is raised where it is not taken for an argument of another kind.
+            Err(refused) => return Ok(Numbers(Err(refused))),
         }
     }
     Ok(Numbers(Ok(numbers)))
@@ -128,13 +127,12 @@ fn index(object: &Bound<'_, PyAny>) -> PyResult<Index> {
         let start = place(&object.getattr(intern!(py, "start"))?)?;
         return Ok(Index::Slice { start, stop: place(&object.getattr(intern!(py, "stop"))?)?, step });
     }
-    match object.extract::<Number<i64>>().and_then(|index| index.named("an index")) {
+    match read::<i64>(object.as_borrowed()) {
         Ok(index) => Ok(Index::At(index)),
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(PyTypeError::new_err(format!(
-            "layouts are indexed by ints, slices and tuples of them, not by {}",
-            object.get_type().name()?
-        ))),
-        Err(error) => Err(error),
+        Err(Refused::Kind(kind)) => {
+            Err(PyTypeError::new_err(format!("layouts are indexed by ints, slices and tuples of them, not by {kind}")))
+        }
+        Err(refused) => Err(refused.error::<i64>("an index")),
     }
 }
 
@@ -143,12 +141,9 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if object.is_none() {
         return Ok(None);
     }
-    match object.extract::<i64>() {
+    match read(object.as_borrowed()) {
         Ok(place) => Ok(Some(place)),
-        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
-            let number = object.call_method0(intern!(object.py(), "__index__"))?;
-            Ok(Some(if number.lt(0)? { i64::MIN } else { i64::MAX }))
-        }
-        Err(error) => Err(error),
+        Err(Refused::Range { is_negative, .. }) => Ok(Some(if is_negative { i64::MIN } else { i64::MAX })),
+        Err(refused) => Err(refused.error::<i64>("a bound of a slice")),
     }
 }

@@ -98,7 +98,7 @@ fn must<'py>(interface: &Bound<'py, PyDict>, name: &Bound<'py, PyString>) -> PyR
 fn read(interface: &Bound<'_, PyDict>, exporter: &Bound<'_, PyAny>) -> PyResult<Parts> {
     let py = exporter.py();
     let version = match given(interface, intern!(py, "version"))? {
-        Some(version) => version.extract::<i64>()?,
+        Some(version) => number::of::<i64>(&version, "the array interface's version")?,
         None => 0,
     };
     if version < OLDEST {
@@ -161,10 +161,8 @@ pub fn numbers(tuple: &Bound<'_, PyTuple>, name: &str) -> PyResult<Dims> {
     crate::room::check_axes(tuple.len())?;
     let mut numbers = Dims::new();
     for item in tuple.iter_borrowed() {
-        numbers.push(match item.extract::<i64>() {
-            Ok(number) => number,
-            Err(_wrong) => number::of(&item, &format!("each number of {name}"))?,
-        });
+        let number = number::read::<i64>(item);
+        numbers.push(number.map_err(|refused| refused.error::<i64>(&format!("each number of {name}")))?);
     }
     Ok(numbers)
 }

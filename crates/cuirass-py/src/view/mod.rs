@@ -16,7 +16,7 @@ mod parts;
 mod protocol;
 mod strided;
 
-pub use bytes::with_bytes;
+pub use bytes::{has_bytes, with_bytes};
 pub use export::buffer as export_buffer;
 pub use numpy::{NO_HOST, convert};
 pub use strided::StridedMemoryView;

@@ -3,10 +3,11 @@
 
 use crate::error::run;
 use crate::late;
-use crate::number::{out_of_range, shown};
+use crate::number::{Refused, out_of_range, read};
 use crate::stream;
 use crate::view::cupy;
 use crate::view::dlpack::{self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCHANGE_API, ExchangeApi, VERSION, refused};
+use crate::view::export::pair;
 use crate::view::import::{self, Taken};
 use crate::view::numpy::{self, As};
 use crate::view::parts::Parts;
@@ -164,10 +165,13 @@ pub fn consumer(stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
             "stream_ptr=None is ambiguous: give the consumer's stream (a Stream or its handle), or -1 for no ordering",
         ));
     };
-    let number = match stream.extract::<i64>() {
+    let number = match read(stream.as_borrowed()) {
         Ok(number) => number,
-        Err(_other) => i64::try_from(handle_of(stream)?)
-            .map_err(|_range| out_of_range("stream_ptr", &-1, &i64::MAX, &shown(stream)))?,
+        Err(Refused::Kind(_)) => {
+            let handle = handle_of(stream)?;
+            i64::try_from(handle).map_err(|_range| out_of_range("stream_ptr", &-1, &i64::MAX, &handle.to_string()))?
+        }
+        Err(refused) => return Err(refused.error_of("stream_ptr", "a stream", &-1, &i64::MAX)),
     };
     if number < -1 {
         return Err(PyValueError::new_err(format!("stream_ptr={number} is no stream")));
@@ -271,7 +275,7 @@ pub fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     let py = object.py();
     let device = late::call0(&super::interface::needed(object, intern!(py, "__dlpack_device__"))?)?;
     // The kind is an enum of some libraries, which converts to an int.
-    let (kind, id) = device.extract::<(i32, i32)>()?;
+    let (kind, id) = pair(&device, "what __dlpack_device__() returns")?;
     if !matches!(kind, CPU | CUDA | CUDA_HOST | CUDA_MANAGED) {
         let message = format!("memory of DLPack's device type {kind} is neither the host's nor CUDA's (device {id})");
         return Err(refused(message));
