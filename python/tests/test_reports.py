@@ -7,6 +7,7 @@ import pytest
 
 import cuirass
 from cuirass import Buffer, CUDAWarning, testing
+from cuirass._cuirass import _report
 
 from .conftest import child, needs_sim
 
@@ -378,3 +379,139 @@ def test_a_driver_that_is_shutting_down_hides_no_other_failure(device, reports, 
     assert len(reports) == expected, reports
     for status in {first, second} - {"CUDA_ERROR_DEINITIALIZED"}:
         assert sum(status in text for text in reports) == expected, reports
+
+
+# What the program does with the places that a report is shown at: whether the report comes by way of them, or, past
+# Python, to the file descriptor.
+RELEASE = """
+import os, sys, warnings
+from cuirass import Buffer, Device
+
+device = Device(0)
+device.set_current()
+stream = device.create_stream()
+
+def report():
+    buffer = Buffer.from_handle(0x1234_0000, 64, mr=device.memory_resource, stream=stream)
+    del buffer
+
+class Broken:
+    def write(self, text):
+        raise LookupError("the stderr's own")
+
+    def flush(self):
+        pass
+
+def raising(*args):
+    raise LookupError("the hook's own")
+
+escalated = sys.argv[1] == "error"
+warnings.simplefilter(sys.argv[1])
+"""
+PLACES = {
+    "as it is": "",
+    "no stderr": "sys.stderr = None",
+    "no stderr at all": "del sys.stderr",
+    "a closed stderr": "sys.stderr.close()",
+    "a broken stderr": "sys.stderr = Broken()",
+    "a hook that raises": "sys.unraisablehook = raising",
+    "a hook that ends the process": "sys.unraisablehook = lambda unraisable: sys.exit(3)",
+    "a hook that is none": "sys.unraisablehook = None",
+    "no hook": "del sys.unraisablehook",
+    "no hook at all": "del sys.unraisablehook, sys.__unraisablehook__",
+    "a hook that calls the interpreter's": "sys.unraisablehook = lambda given: sys.__unraisablehook__(given)",
+    "the same without stderr": "sys.stderr = None; sys.unraisablehook = lambda given: sys.__unraisablehook__(given)",
+    "a hook that raises, and no stderr": "sys.stderr = None; sys.unraisablehook = raising",
+    "a showwarning that raises": "warnings.showwarning = raising",
+    "that, and a hook that raises": "warnings.showwarning = sys.unraisablehook = raising",
+}
+
+
+@needs_sim
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("action", ["always", "error"])
+def test_a_report_is_never_lost_where_it_is_shown(action, place):
+    result = child(RELEASE + PLACES[place] + "\nreport()\nreport()\nprint('reached')", action)
+    assert (result.returncode, result.stdout) == (0, "reached\n"), result.stderr
+    assert result.stderr.count("failed while releasing a buffer: CUDA_ERROR_INVALID_VALUE") == 2, result.stderr
+    calls_hook = action == "error" or "showwarning" in place
+    if calls_hook and "raises" in place and "unraisablehook = raising" in PLACES[place]:
+        assert result.stderr.count("sys.unraisablehook raised LookupError: the hook's own") == 2, result.stderr
+    if calls_hook and place == "a hook that ends the process":
+        assert result.stderr.count("sys.unraisablehook raised SystemExit: 3") == 2, result.stderr
+
+
+@needs_sim
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    {
+        "an ignored one": ("warnings.simplefilter('ignore')", 0),
+        "one for a log": ("import logging; logging.captureWarnings(True)", 0),
+        "one for a showwarning": ("warnings.showwarning = lambda *args: print('shown')", 0),
+        "one for a hook": ("warnings.simplefilter('error'); sys.unraisablehook = lambda given: print('shown')", 0),
+    }.values(),
+)
+def test_what_goes_elsewhere_is_not_shown_where_there_is_no_stderr(setting, shown):
+    result = child(RELEASE + f"sys.stderr = None\n{setting}\nreport()\nprint(sys.stderr)", "always")
+    assert result.stdout.splitlines()[-1] == "None" and result.stderr.count("CUDA_ERROR") == shown, result
+    assert result.stdout.count("shown") == setting.count("shown"), result
+
+
+@needs_sim
+def test_reports_that_lead_to_reports_where_there_is_no_stderr():
+    """It is lent to them all, and taken back with the last, unless the program has put another one there."""
+    result = child(
+        RELEASE
+        + """
+sys.stderr = None
+depth = 0
+show = warnings.showwarning
+
+def showing(*args):
+    global depth
+    depth += 1
+    if depth < 3:
+        report()
+    show(*args)
+
+warnings.showwarning = showing
+report()
+print(sys.stderr)
+warnings.showwarning = lambda *args: setattr(sys, "stderr", sys.stdout)
+report()
+print(sys.stderr is sys.stdout)
+""",
+        "always",
+    )
+    assert result.stdout == "None\nTrue\n", result
+    assert result.stderr.count("failed while releasing a buffer") == 3, result.stderr
+
+
+@needs_sim
+@pytest.mark.parametrize("action", ["always", "error"])
+def test_a_stderr_that_is_not_there_is_not_there_after_a_report(action):
+    result = child(RELEASE + "del sys.stderr\nreport()\nprint(hasattr(sys, 'stderr'))", action)
+    assert result.stdout == "False\n", result
+
+
+def test_a_hook_is_given_what_the_interpreter_gives():
+    given = []
+    previous, sys.unraisablehook = sys.unraisablehook, given.append
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CUDAWarning)
+            _report("what is wrong", "testing")
+        late = Late()
+        late.itself = late
+        del late
+        gc.collect()
+    finally:
+        sys.unraisablehook = previous
+    ours, python = given
+    assert type(ours) is type(python)
+    assert (ours.exc_type, type(ours.exc_value), ours.err_msg, ours.object) == (CUDAWarning, CUDAWarning, None, None)
+
+
+class Late:
+    def __del__(self):
+        raise LookupError("late")

@@ -5,12 +5,14 @@ use crate::late;
 use cuirass::Report;
 use cuirass_fault::lock::Global;
 use cuirass_fault::{Absence, Cause, Failure};
-use pyo3::exceptions::PyImportError;
+use pyo3::exceptions::{PyImportError, PyRuntimeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::{ffi, types::PyModule};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyModule, PyTuple};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::io::Write as _;
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -225,15 +227,128 @@ pub fn with_exception_aside<T>(py: Python<'_>, code: impl FnOnce() -> T) -> T {
 /// One `CUDAWarning`. It has no registry: a second failure from the same line is a second warning.
 pub fn warn(py: Python<'_>, text: &str) {
     with_exception_aside(py, || {
+        let lent = Lent::stderr(py);
         if let Err(escalated) = warn_explicit(py, text) {
             let ours = escalated.get_type(py).name().is_ok_and(|name| name == "CUDAWarning");
-            late::write_unraisable(py, escalated);
-            if !ours {
+            let told = give_to_hook(py, &escalated);
+            if !ours || told.is_err() {
                 // What the warning machinery raised of its own does not say what was to be reported.
                 to_stderr(text);
             }
+            if let Err(error) = told {
+                let given = if ours { "this report".to_owned() } else { escalated.to_string() };
+                to_stderr(&format!("sys.unraisablehook raised {error}, when it was given {given}"));
+            }
+        }
+        if let Some(lent) = lent {
+            lent.take_back(py);
         }
     });
+}
+
+/// What the module `sys` has of this name.
+fn of_sys<'py>(py: Python<'py>, name: &CStr) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: [interpreter] attached; the answer is borrowed, or null, which sets no exception.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(name.as_ptr())) }
+}
+
+/// Gives the module `sys` an object of this name; `None` takes the name away.
+fn set_in_sys(py: Python<'_>, name: &CStr, object: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let object = object.map_or(std::ptr::null_mut(), |object| object.as_ptr());
+    // SAFETY: [interpreter] attached; the object is borrowed.
+    match unsafe { ffi::PySys_SetObject(name.as_ptr(), object) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(py)),
+    }
+}
+
+/// Gives an exception to `sys.unraisablehook`, and says whether that has worked, which the interpreter, where it calls the
+/// hook, does not.
+fn give_to_hook(py: Python<'_>, error: &PyErr) -> PyResult<()> {
+    let hook = of_sys(py, c"unraisablehook").or_else(|| of_sys(py, c"__unraisablehook__"));
+    let hook = hook.ok_or_else(|| PyRuntimeError::new_err("it is not there"))?;
+    let fields = (error.get_type(py), error.value(py), error.traceback(py), py.None(), py.None());
+    let arguments = class_of_arguments(py)?.call1((fields,))?;
+    late::call(&hook, &PyTuple::new(py, [arguments])?, None).map(drop)
+}
+
+/// The class of what a hook is given, which the interpreter's own hook takes no other object for. It has no name: it is that
+/// of what a hook has been given.
+fn class_of_arguments(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    const NAME: &CStr = c"unraisablehook";
+    let class = CLASS.get_or_try_init(py, || {
+        let (hook, given) = (of_sys(py, NAME), PyList::empty(py));
+        set_in_sys(py, NAME, Some(&given.getattr("append")?))?;
+        // No other thread runs until the hook is back: nothing here runs Python code.
+        late::write_unraisable(py, PyRuntimeError::new_err("to see what a hook is given"));
+        set_in_sys(py, NAME, hook.as_ref())?;
+        PyResult::Ok(given.get_item(0)?.get_type().into_any().unbind())
+    })?;
+    Ok(class.bind(py))
+}
+
+/// A `sys.stderr` where the program has none, for the time of a report: the file descriptor may be open all the same, and
+/// only the warning machinery knows whether the report is to be shown.
+struct Lent;
+
+/// What is lent.
+struct Loan {
+    file: Py<PyAny>,
+    /// Whether `sys.stderr` was `None`; else it was not there at all.
+    was_none: bool,
+    /// How many reports have it.
+    count: usize,
+}
+
+/// Held for moments in which no Python code runs.
+static LENT: Global<Option<Loan>> = Global::new(None, None);
+const STDERR: &CStr = c"stderr";
+
+impl Lent {
+    fn stderr(py: Python<'_>) -> Option<Lent> {
+        let is_none = |stderr: &Option<Bound<'_, PyAny>>| stderr.as_ref().is_none_or(|stderr| stderr.is_none());
+        let file = if is_none(&of_sys(py, STDERR)) { open_stderr(py).ok() } else { None };
+        // Asked again: the opening may have run another thread.
+        let stderr = of_sys(py, STDERR);
+        let mut lent = LENT.lock();
+        match (&mut *lent, file) {
+            (Some(loan), _) if stderr.as_ref().is_some_and(|stderr| stderr.is(&loan.file)) => loan.count += 1,
+            (_, Some(file)) if is_none(&stderr) => {
+                set_in_sys(py, STDERR, Some(&file)).ok()?;
+                *lent = Some(Loan { file: file.unbind(), was_none: stderr.is_some(), count: 1 });
+            }
+            _ => return None,
+        }
+        Some(Lent)
+    }
+
+    fn take_back(self, py: Python<'_>) {
+        let mut lent = LENT.lock();
+        if let Some(loan @ Loan { count: 2.., .. }) = &mut *lent {
+            loan.count -= 1;
+            return;
+        }
+        let last = lent.take();
+        drop(lent);
+        let none = py.None().into_bound(py);
+        // A report's code may have put another one there.
+        if let Some(loan) = last
+            && of_sys(py, STDERR).is_some_and(|stderr| stderr.is(&loan.file))
+            && let Err(error) = set_in_sys(py, STDERR, Some(&none).filter(|_none| loan.was_none))
+        {
+            to_stderr(&format!("sys.stderr was lent for a report, and is not None again: {error}"));
+        }
+    }
+}
+
+/// A file for what is written to the file descriptor, line by line.
+fn open_stderr(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let keywords = PyDict::new(py);
+    keywords.set_item("buffering", 1)?;
+    keywords.set_item("errors", "backslashreplace")?;
+    keywords.set_item("closefd", false)?;
+    py.import("io")?.getattr("open")?.call((2, "w"), Some(&keywords))
 }
 
 fn warn_explicit(py: Python<'_>, text: &str) -> PyResult<()> {
