@@ -3,7 +3,7 @@ import weakref
 import pytest
 
 import cuirass
-from cuirass import CUDAError, Event, EventOptions
+from cuirass import CUDAError, Device, Event, EventOptions
 
 
 def test_create_and_close(device, census):
@@ -44,21 +44,56 @@ def test_elapsed_time(device, stream):
     assert isinstance(end - start, float)
 
 
-def test_elapsed_time_of_untimed_events(device, stream):
-    one, other = stream.record(), stream.record(options=EventOptions(timing_enabled=True))
-    stream.sync()
-    with pytest.raises(RuntimeError, match="take the time"):
-        other - one
+TIMED = EventOptions(timing_enabled=True)
+# What is wrong with an event that another, which is right, is subtracted from, and the other way round.
+WRONG = {
+    "untimed": (lambda here, there, stream: stream.record(), "takes no time", "takes no time"),
+    "unrecorded": (lambda here, there, stream: here.create_event(TIMED), "not recorded", "not recorded"),
+    "captured": (lambda here, there, stream: captured(here), "recorded in a capture", "recorded in a capture"),
+    "of another device": (
+        lambda here, there, stream: recorded_on(there),
+        "of different devices, 1 and 0",
+        "of different devices, 0 and 1",
+    ),
+    "unrecorded, of another device": (
+        lambda here, there, stream: there.create_event(TIMED),
+        "of different devices, 1 and 0",
+        "of different devices, 0 and 1",
+    ),
+}
 
 
-def test_elapsed_time_of_unrecorded_events(device, stream):
-    timed = EventOptions(timing_enabled=True)
-    one, other = stream.record(options=timed), device.create_event(timed)
+def captured(device):
+    event = device.create_event(TIMED)
+    with device.create_graph_builder().begin_building() as builder:
+        builder.stream.record(event)
+        builder.end_building()
+    return event
+
+
+def recorded_on(device):
+    with device:
+        stream = device.create_stream()
+        event = stream.record(options=TIMED)
+        stream.sync()
+    return event
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_subtraction_says_what_is_wrong(device, stream, wrong):
+    make, as_end, as_start = WRONG[wrong]
+    there = Device(1) if "another device" in wrong else None
+    right, event = stream.record(options=TIMED), make(device, there, stream)
     stream.sync()
-    with pytest.raises(RuntimeError, match="recorded") as caught:
-        other - one
-    assert isinstance(caught.value.__cause__, CUDAError)
-    assert caught.value.__cause__.status.name == "CUDA_ERROR_INVALID_HANDLE"
+    for end, start, text in ((event, right, as_end), (right, event, as_start)):
+        with pytest.raises(CUDAError if wrong == "captured" else RuntimeError) as caught:
+            end - start
+        assert text in " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+        cause = caught.value.__cause__
+        if wrong == "unrecorded":
+            assert isinstance(cause, CUDAError) and cause.status.name == "CUDA_ERROR_INVALID_HANDLE"
+        else:
+            assert cause is None
 
 
 def test_unsupported_operands(stream):

@@ -8,6 +8,7 @@ use crate::handle::Equal;
 use crate::memory::ipc::{self, EventDescriptor};
 use crate::raw::{nothing, raw, truth};
 use crate::slot::{Closed, Slot, Use};
+use cuirass_fault::Failure;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -85,16 +86,25 @@ impl Event {
     /// Raises
     /// ------
     /// RuntimeError
-    ///     If one of them takes no time, was never recorded, or is still to come.
+    ///     If one of them takes no time, was never recorded, or is still to come, or they are of different devices.
     /// CUDAError
     ///     What else the driver answers.
     fn __sub__(&self, py: Python<'_>, other: &Bound<'_, Event>) -> PyResult<f64> {
         let other = other.get();
         let (end, start) = (self.enter()?, other.enter()?);
-        if !(self.options.timing && other.options.timing) {
-            return Err(PyRuntimeError::new_err(
-                "both events must take the time: make them with EventOptions(timing_enabled=True)",
-            ));
+        for (event, which) in [(self, "the event"), (other, "the event that is subtracted")] {
+            if !event.options.timing {
+                return Err(PyRuntimeError::new_err(format!(
+                    "{which} takes no time: make both with EventOptions(timing_enabled=True)"
+                )));
+            }
+        }
+        let (here, there) = (end.device().ordinal(), start.device().ordinal());
+        if here != there {
+            return Err(PyRuntimeError::new_err(format!(
+                "the events are of different devices, {here} and {there}: there is no time between them, subtract events \
+                 of one device"
+            )));
         }
         match py.detach(|| start.elapsed_until(&end)) {
             Ok(Some(milliseconds)) => Ok(f64::from(milliseconds)),
@@ -102,9 +112,16 @@ impl Event {
                 "one of the events is still to come: call sync() on it, or on its stream, before you subtract",
             )),
             Err(error) if error.code() == Some(INVALID_HANDLE) => {
-                let unrecorded = PyRuntimeError::new_err("both events must be recorded before you subtract");
+                let unrecorded = PyRuntimeError::new_err(
+                    "one of the events was not recorded: record both, with Stream.record(event), before you subtract",
+                );
                 unrecorded.set_cause(py, Some(raised(py, error)));
                 Err(unrecorded)
+            }
+            Err(error) if error.code() == Some(INVALID_VALUE) => {
+                let note = "an event that was recorded in a capture has no time, and not until it is recorded anew: record \
+                            both, outside of captures, before you subtract";
+                Err(raised(py, Failure::from(error).note(note).raise()))
             }
             Err(error) => Err(raised(py, error)),
         }
@@ -223,6 +240,7 @@ impl Event {
 }
 
 const INVALID_HANDLE: u32 = 400;
+const INVALID_VALUE: u32 = 1;
 
 raw!(static CLOSE = |call| {
     let ([], event) = (call.plain()?, call.receiver::<Event>()?);

@@ -166,7 +166,7 @@ impl Event {
     /// `cuEventElapsedTime`: milliseconds from this event to a later one; `None` while one of them is still pending.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE` when one of them takes no time or was never recorded.
+    /// `CUDA_ERROR_INVALID_HANDLE` when one of them takes no time or was never recorded, or they are of different devices.
     pub fn elapsed_until(&self, end: &Event) -> Result<Option<f32>> {
         Ok(call::elapsed_time(self.as_raw(), end.as_raw())?)
     }
