@@ -62,5 +62,26 @@ def main(arguments: list[str] | None = None) -> int:
     return _sim(program)
 
 
+def _run() -> int:
+    """Run the command, and tell in a line that its output cannot be written; a reader that has enough is no failure."""
+    try:
+        try:
+            return main()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        # What else fails names its file.
+        if error.filename is not None:
+            raise
+        # What is left in the buffer would be written, and fail, once more at the end.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        if not isinstance(error, BrokenPipeError):
+            print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_run())

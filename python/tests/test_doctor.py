@@ -1,4 +1,8 @@
+import os
+import subprocess
 import sys
+
+import pytest
 
 from .conftest import needs_no_compiler, needs_sim
 from .test_demo import run
@@ -56,3 +60,40 @@ def test_no_command():
     result = run()
     assert result.returncode == 2
     assert "usage: python -m cuirass" in result.stderr
+
+
+COMMANDS = (["doctor"], ["demo", "--driver", "sim"], ["--help"])
+
+
+@needs_sim
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("buffering", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_reader_that_has_enough_is_no_failure_to_tell_of(command, buffering):
+    reader, writer = os.pipe()
+    os.close(reader)
+    told = written_to(writer, command, buffering)
+    assert "Traceback" not in told.stderr and "rror" not in told.stderr, told.stderr
+
+
+@needs_sim
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("buffering", ["", "1"], ids=["buffered", "unbuffered"])
+def test_an_output_that_is_full_is_told_in_a_line(command, buffering):
+    told = written_to(os.open("/dev/full", os.O_WRONLY), command, buffering)
+    assert told.stderr in ("the output cannot be written: No space left on device\n", ""), told.stderr
+    # `argparse` itself passes over what it cannot write.
+    assert told.returncode == (1 if told.stderr else 0) and (told.stderr or command == ["--help"])
+
+
+def written_to(output, command, buffering):
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "cuirass", *command],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+            env={**os.environ, "PYTHONUNBUFFERED": buffering},
+        )
+    finally:
+        os.close(output)

@@ -56,11 +56,16 @@ pub fn parse(text: &str) -> Result<Config, String> {
         check_order: false,
         fuel: None,
     };
+    let mut given = Vec::new();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let wrong = |what: &str| Err(format!("{NAME}: \"{word}\": {what}"));
         let Some((key, value)) = word.split_once('=') else { return wrong("key=value is wanted") };
-        let number = value.parse::<u64>();
-        match (key.trim(), number) {
+        let (key, number) = (key.trim(), value.parse::<u64>());
+        if given.contains(&key) {
+            return wrong("it is given twice");
+        }
+        given.push(key);
+        match (key, number) {
             ("devices", Ok(count @ 0..=64)) => config.devices = count as usize,
             ("devices", _) => return wrong("a number of devices from 0 to 64 is wanted"),
             ("arch", Ok(arch @ 50..=129)) => config.arch = Some(arch as u32),
@@ -173,6 +178,25 @@ mod tests {
             let wrong = parse(text).unwrap_err();
             assert!(wrong.contains(text), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_key_is_given_once() {
+        for word in [
+            "devices=3",
+            "arch=90",
+            "memory=8GiB",
+            "driver=13.0",
+            "seed=2",
+            "quiet=1",
+            "fuel=7",
+            "ptx=any",
+            "check=order",
+        ] {
+            let wrong = parse(&format!("{word},{word}")).unwrap_err();
+            assert!(wrong.contains(&format!("\"{word}\": it is given twice")), "{wrong}");
+        }
+        assert!(parse("devices=2, devices =3").unwrap_err().contains("\"devices =3\": it is given twice"));
     }
 
     #[test]
