@@ -73,6 +73,14 @@ def check(options: "ProgramOptions") -> None:
         given = [name for name in group if getattr(options, name)]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} cannot be given together")
+    for name in ("arch", "name"):
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    for name in ("max_register_count", "split_compile"):
+        value = getattr(options, name)
+        if value is not None and not hasattr(value, "__index__"):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if options.max_register_count is not None and options.max_register_count < 1:
         raise ValueError(f"max_register_count must be positive, it is {options.max_register_count}")
     if options.split_compile is not None and options.split_compile < 0:

@@ -5,7 +5,7 @@ use crate::handle;
 use crate::handle::Equal;
 use crate::kernel::Kernel;
 use crate::memory::copy::bytes_of;
-use crate::room;
+use crate::room::{self, Names};
 use crate::slot::Detached;
 use cuirass::CodeKind;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyTypeError, PyValueError};
@@ -68,9 +68,9 @@ fn from_module(
     module: &Bound<'_, PyAny>,
     kind: CodeKind,
     name: &str,
-    symbol_mapping: Option<HashMap<String, String>>,
+    symbol_mapping: Option<Names>,
 ) -> PyResult<ObjectCode> {
-    let symbols = symbol_mapping.unwrap_or_default();
+    let symbols = symbol_mapping.unwrap_or_default().0;
     if module.hasattr("__fspath__")? || module.is_instance_of::<PyString>() {
         let path = module.py().import("os")?.call_method1("fspath", (module,))?;
         if !path.is_instance_of::<PyString>() {
@@ -147,11 +147,7 @@ impl ObjectCode {
     ///     If it is neither bytes nor a path. Whether it is such code the driver says, when it is loaded.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
-    fn from_cubin(
-        module: &Bound<'_, PyAny>,
-        name: &str,
-        symbol_mapping: Option<HashMap<String, String>>,
-    ) -> PyResult<ObjectCode> {
+    fn from_cubin(module: &Bound<'_, PyAny>, name: &str, symbol_mapping: Option<Names>) -> PyResult<ObjectCode> {
         from_module(module, CodeKind::Cubin, name, symbol_mapping)
     }
 
@@ -160,11 +156,7 @@ impl ObjectCode {
     /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
-    fn from_ptx(
-        module: &Bound<'_, PyAny>,
-        name: &str,
-        symbol_mapping: Option<HashMap<String, String>>,
-    ) -> PyResult<ObjectCode> {
+    fn from_ptx(module: &Bound<'_, PyAny>, name: &str, symbol_mapping: Option<Names>) -> PyResult<ObjectCode> {
         from_module(module, CodeKind::Ptx, name, symbol_mapping)
     }
 
@@ -173,11 +165,7 @@ impl ObjectCode {
     /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
-    fn from_ltoir(
-        module: &Bound<'_, PyAny>,
-        name: &str,
-        symbol_mapping: Option<HashMap<String, String>>,
-    ) -> PyResult<ObjectCode> {
+    fn from_ltoir(module: &Bound<'_, PyAny>, name: &str, symbol_mapping: Option<Names>) -> PyResult<ObjectCode> {
         from_module(module, CodeKind::LtoIr, name, symbol_mapping)
     }
 
@@ -186,11 +174,7 @@ impl ObjectCode {
     /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
-    fn from_fatbin(
-        module: &Bound<'_, PyAny>,
-        name: &str,
-        symbol_mapping: Option<HashMap<String, String>>,
-    ) -> PyResult<ObjectCode> {
+    fn from_fatbin(module: &Bound<'_, PyAny>, name: &str, symbol_mapping: Option<Names>) -> PyResult<ObjectCode> {
         from_module(module, CodeKind::Fatbin, name, symbol_mapping)
     }
 
@@ -199,11 +183,7 @@ impl ObjectCode {
     /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
-    fn from_object(
-        module: &Bound<'_, PyAny>,
-        name: &str,
-        symbol_mapping: Option<HashMap<String, String>>,
-    ) -> PyResult<ObjectCode> {
+    fn from_object(module: &Bound<'_, PyAny>, name: &str, symbol_mapping: Option<Names>) -> PyResult<ObjectCode> {
         from_module(module, CodeKind::Object, name, symbol_mapping)
     }
 
@@ -212,11 +192,7 @@ impl ObjectCode {
     /// Parameters and errors are those of ``from_cubin()``.
     #[staticmethod]
     #[pyo3(signature = (module, *, name="", symbol_mapping=None))]
-    fn from_library(
-        module: &Bound<'_, PyAny>,
-        name: &str,
-        symbol_mapping: Option<HashMap<String, String>>,
-    ) -> PyResult<ObjectCode> {
+    fn from_library(module: &Bound<'_, PyAny>, name: &str, symbol_mapping: Option<Names>) -> PyResult<ObjectCode> {
         from_module(module, CodeKind::Library, name, symbol_mapping)
     }
 
@@ -321,7 +297,7 @@ pub fn _rebuild_object_code(
     name: &str,
     symbols: HashMap<String, String>,
 ) -> PyResult<ObjectCode> {
-    let made = from_module(module, kind_of(kind)?, name, Some(symbols))?;
+    let made = from_module(module, kind_of(kind)?, name, Some(Names(symbols)))?;
     let ptx = ptx.map(bytes_of).transpose()?;
     match (ptx, made.code.into_inner()) {
         (ptx @ Some(_), Some(code)) => Ok(ObjectCode::of(code.into_inner().with_companion_ptx(ptx))),

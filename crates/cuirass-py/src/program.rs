@@ -170,7 +170,7 @@ impl Program {
             None => py.import("cuirass._options")?.getattr("ProgramOptions")?.call0()?,
         };
         let Texts(list) = py.import("cuirass._program_options")?.getattr("nvrtc_texts")?.call1((&given,))?.extract()?;
-        let arch = match given.getattr("arch")?.extract::<Option<String>>()? {
+        let arch = match options::text(&given, "arch")? {
             Some(_in_the_list) => None,
             None => {
                 let device =

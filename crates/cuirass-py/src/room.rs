@@ -1,11 +1,12 @@
 //! Memory of a size that an argument decides: `MemoryError` where there is none, and not the process's end.
 
 use crate::error::raised;
+use crate::number::kind_of;
 use cuirass::view::MAX_DIMS;
 use cuirass_fault::{Failure, room};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyString};
+use pyo3::types::{PyAny, PyDict, PyString};
 use std::collections::HashMap;
 
 const FOR_A_COPY: &str = "for a copy of the argument";
@@ -59,6 +60,37 @@ impl<'py> FromPyObject<'_, 'py> for Texts {
         }
         let texts = object.try_iter()?.map(|item| text(item?.as_borrowed()));
         list(object.py(), texts).map(Texts)
+    }
+}
+
+/// Names for names, as the argument `symbol_mapping`: a dict of texts.
+#[derive(Default)]
+pub struct Names(pub HashMap<String, String>);
+
+impl<'py> FromPyObject<'_, 'py> for Names {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Names> {
+        let wrong = |found: &Bound<'py, PyAny>, place: &str| {
+            Err(PyTypeError::new_err(format!(
+                "symbol_mapping must be a dict of str to str, not {place}{}",
+                kind_of(found)
+            )))
+        };
+        let Ok(given) = object.cast::<PyDict>() else { return wrong(&object, "") };
+        let mut names = HashMap::new();
+        if names.try_reserve(given.len()).is_err() {
+            return granted(object.py(), Err(Failure::no_memory(FOR_A_COPY)));
+        }
+        for (name, other) in given.iter() {
+            for text in [&name, &other] {
+                if !text.is_instance_of::<PyString>() {
+                    return wrong(text, "one with ");
+                }
+            }
+            names.insert(text(name.as_borrowed())?, text(other.as_borrowed())?);
+        }
+        Ok(Names(names))
     }
 }
 

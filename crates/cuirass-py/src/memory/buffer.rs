@@ -81,8 +81,13 @@ impl Buffer {
         let (py, buffer) = (slf.py(), slf.get());
         let is_shared = buffer.enter()?.buffer().pool().is_some_and(|pool| pool.is_ipc_enabled());
         let Some(resource) = buffer.resource.as_ref().filter(|_resource| is_shared) else {
-            let text = "only memory of an IPC-enabled memory resource is pickled, and this buffer's is not: make its resource with \
-                 DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))";
+            let instead = match &buffer.resource {
+                Some(resource) => crate::memory::ipc::instead(resource.bind(py)),
+                None => "copy it into memory of one",
+            };
+            let text = format!(
+                "only memory of an IPC-enabled memory resource is pickled, and this buffer's is not; of its resource: {instead}"
+            );
             return Err(PyRuntimeError::new_err(text));
         };
         let parts = (resource.clone_ref(py), buffer.ipc_descriptor(py)?).into_pyobject(py)?;

@@ -1,7 +1,8 @@
 //! What stands for pools, memory and events of one process in another.
 
 use crate::error::{close, not_constructed, raised, run};
-use crate::memory::pool::MemPool;
+use crate::memory::pinned::PinnedMemoryResource;
+use crate::memory::pool::{DeviceMemoryResource, MemPool};
 use crate::number::{self, Number};
 use crate::slot::{Closed, Share, Slot, Use};
 use cuirass::memory::{IpcAllocationHandle, IpcBufferDescriptor, IpcEventDescriptor};
@@ -304,15 +305,27 @@ pub fn register<'py>(resource: &Bound<'py, MemPool>, uuid: &Bound<'py, PyAny>) -
     Ok(registered)
 }
 
+/// How a resource is made whose memory other processes can use, for one whose memory they cannot.
+#[cold]
+pub fn instead(resource: &Bound<'_, PyAny>) -> &'static str {
+    if resource.is_instance_of::<DeviceMemoryResource>() {
+        "make it with DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))"
+    } else if resource.is_instance_of::<PinnedMemoryResource>() {
+        "make it with PinnedMemoryResource(PinnedMemoryResourceOptions(ipc_enabled=True))"
+    } else {
+        "memory of its kind is of one process alone; that of DeviceMemoryResource(device, \
+         DeviceMemoryResourceOptions(ipc_enabled=True)) can be shared"
+    }
+}
+
 /// How a resource is pickled other than by multiprocessing: the other process must have it.
 pub fn reduce<'py>(resource: &Bound<'py, MemPool>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
     let py = resource.py();
     let pool = resource.get().pool()?;
     if !pool.is_ipc_enabled() {
-        return Err(PyRuntimeError::new_err(
-            "this memory resource is not IPC-enabled, and so not pickled: make it with \
-             DeviceMemoryResource(device, DeviceMemoryResourceOptions(ipc_enabled=True))",
-        ));
+        let instead = instead(resource.as_any());
+        let text = format!("this memory resource is not IPC-enabled, and so not pickled: {instead}");
+        return Err(PyRuntimeError::new_err(text));
     }
     let Some(uuid) = pool.uuid() else {
         return Err(PyRuntimeError::new_err("register() this mapped memory resource with its UUID first"));

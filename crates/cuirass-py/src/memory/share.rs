@@ -8,6 +8,7 @@ use crate::memory::pinned::LegacyPinnedMemoryResource;
 use crate::memory::pool::MemPool;
 use crate::memory::resource::{is_resource, overrides_deallocate};
 use crate::memory::user::UserMemory;
+use crate::number::{self, kind_of};
 use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream;
 use crate::view::dlpack;
@@ -293,15 +294,35 @@ impl Buffer {
         }
     }
 
-    pub(super) fn asked<T>(&self, py: Python<'_>, name: &str, of: impl FnOnce(PointerInfo) -> T) -> PyResult<T>
-    where
-        T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
-    {
+    /// What its resource says, which may be a user's, else what the driver does.
+    pub(super) fn asked<T: Told>(&self, py: Python<'_>, name: &str, of: impl FnOnce(PointerInfo) -> T) -> PyResult<T> {
         let _open = self.enter()?;
         match &self.resource {
-            Some(resource) => resource.bind(py).getattr(name)?.extract(),
+            Some(resource) => {
+                let resource = resource.bind(py);
+                T::told(&resource.getattr(name)?, &format!("{}.{name}", resource.get_type().name()?))
+            }
             None => self.info(py).map(of),
         }
+    }
+}
+
+/// What a memory resource says of itself.
+pub(super) trait Told: Sized {
+    /// An attribute of this name as what it has to be.
+    fn told(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Self>;
+}
+
+impl Told for bool {
+    fn told(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+        // NumPy's are taken, too.
+        value.extract().map_err(|_other| PyTypeError::new_err(format!("{name} must be a bool, not {}", kind_of(value))))
+    }
+}
+
+impl Told for i32 {
+    fn told(value: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
+        number::of(value, name)
     }
 }
 
