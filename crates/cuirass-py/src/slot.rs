@@ -115,19 +115,14 @@ pub struct Slot<T: Share> {
 // SAFETY: [slot-share] users share the value (`T: Sync`), and one of them may end up with it (`T: Send`).
 unsafe impl<T: Share> Sync for Slot<T> {}
 
-#[cfg(debug_assertions)]
-unsafe extern "C" {
-    fn PyGILState_Check() -> std::ffi::c_int;
-}
-
 /// Debug builds check what methods of Python's classes have anyway: that the calling thread is attached to the interpreter.
+/// Where it is not, the interpreter ends the process and says so.
 #[inline]
 fn assert_attached() {
     #[cfg(debug_assertions)]
-    {
-        // SAFETY: [interpreter] any thread may call it.
-        let is_attached = unsafe { PyGILState_Check() } == 1;
-        debug_assert!(is_attached, "a share is used or given up without the interpreter's lock");
+    // SAFETY: [interpreter] it only reads, and is what checks that.
+    unsafe {
+        pyo3::ffi::PyThreadState_Get();
     }
 }
 
