@@ -329,10 +329,8 @@ def test_the_collector_is_shown_nothing_of_a_capture_in_parts(device, stream, ce
     builder.close()
 
 
-def test_the_collector_is_shown_nothing_of_a_capture_with_bodies(device, stream, census):
-    ran = []
-    with refused_before((12, 3), "cuGraphConditionalHandleCreate"):
-        builder = begun(device, Pipeline(ran))
+def test_the_collector_is_shown_nothing_of_a_capture_with_bodies(device, census):
+    with begun(device, Pipeline()) as builder, refused_before((12, 3), "cuGraphConditionalHandleCreate"):
         body = builder.if_then(builder.create_condition(0))
         assert kept_by(builder) == kept_by(body) == []
         body.begin_building().end_building()
