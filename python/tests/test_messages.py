@@ -130,7 +130,7 @@ def test_a_file_descriptor_that_is_none(device):
     ids=["device", "pinned", "managed"],
 )
 def test_what_is_not_pickled_says_what_would_be(device, stream, make, advice):
-    if make is ManagedMemoryResource and driver_version() < (13, 0):
+    if make in (PinnedMemoryResource, ManagedMemoryResource) and driver_version() < (13, 0):
         pytest.skip("what an older driver lacks is refused first")
     resource = make()
     for what in (resource, resource.allocate(8, stream=stream)):

@@ -498,6 +498,7 @@ def parameters():
         yield from of(ast.parse((package / name).read_text()), "")
 
 
+@pytest.mark.thread_unsafe(reason="ast.parse of CPython 3.11 fails beside itself")
 def test_every_parameter_that_is_a_number_is_in_the_table():
     found = set(parameters())
     assert len(found) > 120

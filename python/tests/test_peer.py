@@ -13,6 +13,8 @@ from cuirass.utils import CopyOptions, copy_2d, copy_3d, copy_batch
 
 from .conftest import KERNELS, child, driver_version, needs_sim
 
+pytestmark = pytest.mark.thread_unsafe(reason="access to a device's memory is the whole process's")
+
 
 @pytest.fixture
 def other(device):
