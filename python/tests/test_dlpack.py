@@ -235,6 +235,7 @@ def test_the_host_may_have_page_locked_memory(pinned, wanted):
         assert np.from_dlpack(memory, device="cpu", copy=None).ctypes.data == memory.handle
 
 
+@pytest.mark.thread_unsafe(reason="it counts references to what all threads have")
 def test_what_is_not_done_is_refused(buffer):
     before = sys.getrefcount(buffer)
     for keywords, error in [

@@ -215,6 +215,7 @@ class TestMemory:
                 use()
 
 
+@pytest.mark.thread_unsafe(reason="the memory that is advised on is one for all threads")
 class TestAdvice:
     @pytest.fixture
     def buffer(self, allocated):
