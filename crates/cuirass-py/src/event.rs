@@ -8,6 +8,7 @@ use crate::handle::Equal;
 use crate::memory::ipc::{self, EventDescriptor};
 use crate::raw::{nothing, raw, truth};
 use crate::slot::{Closed, Slot, Use};
+use cuirass::status::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE};
 use cuirass_fault::Failure;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -111,14 +112,14 @@ impl Event {
             Ok(None) => Err(PyRuntimeError::new_err(
                 "one of the events is still to come: call sync() on it, or on its stream, before you subtract",
             )),
-            Err(error) if error.code() == Some(INVALID_HANDLE) => {
+            Err(error) if error.code() == Some(CUDA_ERROR_INVALID_HANDLE) => {
                 let unrecorded = PyRuntimeError::new_err(
                     "one of the events was not recorded: record both, with Stream.record(event), before you subtract",
                 );
                 unrecorded.set_cause(py, Some(raised(py, error)));
                 Err(unrecorded)
             }
-            Err(error) if error.code() == Some(INVALID_VALUE) => {
+            Err(error) if error.code() == Some(CUDA_ERROR_INVALID_VALUE) => {
                 let note = "an event that was recorded in a capture has no time, and not until it is recorded anew: record \
                             both, outside of captures, before you subtract";
                 Err(raised(py, Failure::from(error).note(note).raise()))
@@ -238,9 +239,6 @@ impl Event {
         if self.slot.is_closed() { "<Event closed>".to_owned() } else { format!("<Event handle={:#x}>", self.raw) }
     }
 }
-
-const INVALID_HANDLE: u32 = 400;
-const INVALID_VALUE: u32 = 1;
 
 raw!(static CLOSE = |call| {
     let ([], event) = (call.plain()?, call.receiver::<Event>()?);

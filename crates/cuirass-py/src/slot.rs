@@ -222,6 +222,13 @@ impl<T: Share> Slot<T> {
         self.take_if_unused().map_or(Closed::InUse, Closed::Taken)
     }
 
+    /// As [`close`](Slot::close), where nobody is left to be told of a failure: for a finalizer.
+    pub fn close_and_drop(&self) {
+        if let Closed::Taken(value) = self.close() {
+            value.drop_share();
+        }
+    }
+
     /// As [`close`](Slot::close), where what the value becomes is said before: `told` is called with the value where
     /// somebody is using it, who will drop it. If that fails the slot stays open.
     pub fn close_told<E>(&self, told: impl FnOnce(&T) -> Result<(), E>) -> Result<Closed<T>, E> {
@@ -235,8 +242,7 @@ impl<T: Share> Slot<T> {
         }
         // This use ends here, and not with a drop of the value, which may be the closer's by now.
         let _left = ManuallyDrop::new(value);
-        let is_last = self.leave_attached();
-        if !is_last {
+        if !self.leave_attached() {
             return Ok(Closed::InUse);
         }
         Ok(self.take_if_unused().map_or(Closed::InUse, Closed::Taken))

@@ -513,9 +513,7 @@ impl GraphBuilder {
 
     /// What the collector calls before it takes a cycle apart.
     fn _finalize(&self) {
-        if let Closed::Taken(builder) = self.slot.close() {
-            builder.drop_share();
-        }
+        self.slot.close_and_drop();
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

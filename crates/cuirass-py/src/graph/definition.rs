@@ -7,7 +7,7 @@ use crate::graph::keep;
 use crate::graph::options;
 use crate::handle;
 use crate::handle::Equal;
-use crate::slot::{Closed, Detached, Share, Slot, drop_detached};
+use crate::slot::{Detached, Share, Slot, drop_detached};
 use cuirass::graph::{GraphDefinition as Definition, GraphNode as Node};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -129,9 +129,7 @@ impl GraphDefinition {
 
     /// What the collector calls before it takes a cycle apart.
     fn _finalize(&self) {
-        if let Closed::Taken(definition) = self.0.close() {
-            definition.drop_share();
-        }
+        self.0.close_and_drop();
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -169,9 +169,7 @@ impl Graph {
 
     /// What the collector calls before it takes a cycle apart.
     fn _finalize(&self) {
-        if let Closed::Taken(graph) = self.slot.close() {
-            graph.drop_share();
-        }
+        self.slot.close_and_drop();
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
