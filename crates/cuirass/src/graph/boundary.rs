@@ -7,7 +7,7 @@
 //! all that name one stream meet at one of them.
 //!
 //! The destruction of a memory pool names no stream, and yet may look at any on which memory of it was freed. A driver ended a
-//! process in it where other threads used captures; that this was why has not been measured. It keeps away from all.
+//! process in it where other threads used captures; that this was why has not been measured. It passes all boundaries.
 
 use crate::stream::Stream;
 use cuirass_call::sys::cuda::CUstream;
@@ -24,9 +24,6 @@ const CROSSING: usize = 1 << (usize::BITS / 2);
 const COUNT: usize = 64;
 
 static BOUNDARIES: [Boundary; COUNT] = [const { Boundary(AtomicUsize::new(0)) }; COUNT];
-
-/// The pools that are being destroyed, and the captures that cross any boundary.
-static POOLS: Boundary = Boundary(AtomicUsize::new(0));
 
 #[inline]
 fn of(stream: CUstream) -> &'static AtomicUsize {
@@ -54,17 +51,28 @@ impl Drop for Releasing {
     }
 }
 
+/// A pool that is being destroyed: a release that is on its way at every boundary.
+pub(crate) struct DestroyingPool(#[allow(dead_code)] [Releasing; COUNT]);
+
 /// Before a pool is destroyed: waits until no capture begins or ends. Not for a thread that crosses a boundary itself.
-pub(crate) fn destroying_pool() -> Releasing {
-    let pools = &POOLS.0;
+pub(crate) fn destroying_pool() -> DestroyingPool {
     loop {
-        let releasing = Releasing(pools);
-        if pools.fetch_add(1, Ordering::AcqRel) < CROSSING || lock::is_forked() {
-            return releasing;
+        let mut crossed = None;
+        let all = std::array::from_fn(|at| {
+            let boundary = &BOUNDARIES[at].0;
+            if boundary.fetch_add(1, Ordering::AcqRel) >= CROSSING {
+                crossed = Some(boundary);
+            }
+            Releasing(boundary)
+        });
+        match crossed {
+            Some(boundary) if !lock::is_forked() => {
+                // A capture that crosses now would wait for these counts.
+                drop(all);
+                wait_while(boundary, |count| count >= CROSSING);
+            }
+            _ => return DestroyingPool(all),
         }
-        // A capture that crosses now would wait for this count.
-        drop(releasing);
-        wait_while(pools, |count| count >= CROSSING);
     }
 }
 
@@ -75,13 +83,11 @@ pub(crate) struct Crossing(&'static AtomicUsize);
 /// no pool is being destroyed.
 #[inline]
 pub(crate) fn crossing(stream: &Stream) -> Crossing {
-    let crossing = Crossing(of(stream.as_raw()));
-    for boundary in [&POOLS.0, crossing.0] {
-        if !boundary.fetch_add(CROSSING, Ordering::AcqRel).is_multiple_of(CROSSING) {
-            wait_while(boundary, |count| !count.is_multiple_of(CROSSING));
-        }
+    let boundary = of(stream.as_raw());
+    if !boundary.fetch_add(CROSSING, Ordering::AcqRel).is_multiple_of(CROSSING) {
+        wait_while(boundary, |count| !count.is_multiple_of(CROSSING));
     }
-    crossing
+    Crossing(boundary)
 }
 
 #[cold]
@@ -98,7 +104,6 @@ impl Drop for Crossing {
     #[inline]
     fn drop(&mut self) {
         self.0.fetch_sub(CROSSING, Ordering::AcqRel);
-        POOLS.0.fetch_sub(CROSSING, Ordering::AcqRel);
     }
 }
 
@@ -133,7 +138,7 @@ mod tests {
                 across.store(true, Ordering::Release);
                 crossing
             });
-            while POOLS.0.load(Ordering::Acquire) < CROSSING {
+            while of(stream.as_raw()).load(Ordering::Acquire) < CROSSING {
                 std::thread::yield_now();
             }
             assert!(!across.load(Ordering::Acquire));
@@ -141,7 +146,7 @@ mod tests {
             drop(capture.join());
         });
         assert!(across.load(Ordering::Acquire));
-        assert_eq!(POOLS.0.load(Ordering::Acquire), 0);
+        assert_eq!(of(stream.as_raw()).load(Ordering::Acquire), 0);
     }
 
     #[test]
