@@ -21,17 +21,20 @@ const CAPTURE_NOTE: &str = "a stream capture in progress forbids this call, and 
 static CAPTURES: [AtomicUsize; 3] = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
 const MODES: [&str; 3] = ["global", "thread_local", "relaxed"];
 
-/// Notes that a capture was begun in a mode, for the notes of calls that it forbids.
+/// Notes that a capture was begun in a mode, for the notes of calls that it forbids. The caller keeps other threads from
+/// calling this, or [`capture_ended`], meanwhile.
 pub fn capture_begun(mode: CUstreamCaptureMode) {
-    if let Some(count) = usize::try_from(mode.0).ok().and_then(|mode| CAPTURES.get(mode)) {
-        count.fetch_add(1, Ordering::AcqRel);
-    }
+    count_capture(mode, |count| count.wrapping_add(1));
 }
 
 /// Notes that a capture has ended that [`capture_begun`] was told of.
 pub fn capture_ended(mode: CUstreamCaptureMode) {
+    count_capture(mode, |count| count.saturating_sub(1));
+}
+
+fn count_capture(mode: CUstreamCaptureMode, change: impl FnOnce(usize) -> usize) {
     if let Some(count) = usize::try_from(mode.0).ok().and_then(|mode| CAPTURES.get(mode)) {
-        count.fetch_sub(1, Ordering::AcqRel);
+        count.store(change(count.load(Ordering::Relaxed)), Ordering::Release);
     }
 }
 

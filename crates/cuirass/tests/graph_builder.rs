@@ -5,7 +5,10 @@ mod graph_support;
 
 use cuirass::graph::{CaptureMode, GraphCompleteOptions, GraphDebugPrintOptions, NodeKind};
 use cuirass::memory::{GraphMemoryResource, LegacyPinnedMemoryResource, MemoryResource};
-use cuirass::{Buffer, CaptureStatus, ErrorKind, EventOptions, LaunchConfig, Program, ProgramOptions, Stream, launch};
+use cuirass::{
+    Buffer, CaptureStatus, Context, ErrorKind, EventOptions, LaunchConfig, Program, ProgramOptions, Stream,
+    StreamOptions, launch,
+};
 use cuirass_call::graph::builder as raw;
 use cuirass_testkit as testkit;
 use graph_support::*;
@@ -509,6 +512,38 @@ fn an_executable_graph_is_updated() {
     assert!(error.notes().iter().any(|note| note.contains("CU_GRAPH_EXEC_UPDATE_ERROR_")), "{error}");
     graph.launch(&stream).unwrap();
     assert_eq!(read(&buffer, &stream), [21; 64], "it is as it was");
+}
+
+#[test]
+fn a_graph_keeps_its_context_and_so_does_one_that_was_updated_from_another() {
+    let _alone = testkit::alone();
+    drop(device().memory_resource().unwrap());
+    let before = census();
+    let of = |context: &Context| {
+        let stream = Stream::create(context, &StreamOptions::default()).unwrap();
+        let builder = stream.create_graph_builder().unwrap();
+        builder.begin_building(CaptureMode::Relaxed).unwrap();
+        builder.callback(|| ()).unwrap();
+        builder.end_building().unwrap();
+        let definition = builder.definition().unwrap();
+        builder.close().unwrap();
+        definition
+    };
+    let (context, other) = (Context::create(device()).unwrap(), Context::create(device()).unwrap());
+    let (definition, another) = (of(&context), of(&other));
+    let graph = definition.instantiate(&GraphCompleteOptions::default()).unwrap();
+    drop((definition, context));
+    // Some drivers allow it and some do not: neither may cost the graph its context.
+    let updated = graph.update(&another);
+    drop((another, other));
+    if let Err(error) = updated {
+        assert!(error.code().is_some(), "{error}");
+    }
+    let definition = graph.definition();
+    drop(graph);
+    assert_eq!(definition.nodes().unwrap().len(), 1);
+    drop(definition);
+    assert_eq!(census(), before, "and both contexts are gone");
 }
 
 #[test]

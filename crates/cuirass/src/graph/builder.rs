@@ -20,7 +20,6 @@ use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
 /// Captures work into a graph. Work is recorded by putting it on [`stream`](GraphBuilder::stream), between
 /// [`begin_building`](GraphBuilder::begin_building) and [`end_building`](GraphBuilder::end_building).
@@ -69,7 +68,8 @@ impl Device {
     /// What the driver answers.
     pub fn create_graph_builder(self) -> Result<GraphBuilder> {
         let stream = self.create_stream(&StreamOptions::default())?;
-        Ok(GraphBuilder::new(stream, self.context()?, Role::Whole, Phase::Fresh))
+        let context = stream.context()?;
+        Ok(GraphBuilder::new(stream, context, Role::Whole, Phase::Fresh))
     }
 }
 
@@ -283,7 +283,7 @@ impl GraphBuilder {
         if recording.has_ended() {
             return Ok(());
         }
-        if recording.mode != CaptureMode::Relaxed && recording.thread != thread::current().id() {
+        if !recording.may_end_here() {
             return Err(state(format!(
                 "a capture in {} mode can be ended only by the thread that began it; the capture goes on",
                 recording.mode.name()
@@ -317,11 +317,9 @@ impl GraphBuilder {
             Ok(graph) => {
                 let definition = match &self.role {
                     Role::Body(body) => GraphDefinition::body(body.clone()),
-                    Role::Whole | Role::Fork => {
-                        GraphDefinition::captured(graph, self.context.clone(), recording.attachments.clone())
-                    }
+                    Role::Whole | Role::Fork => GraphDefinition::captured(graph, recording.attachments.clone()),
                 };
-                recording.set_ending(Some(definition.clone()));
+                recording.set_ending(Some(&definition));
                 (Phase::Ended(definition), Ok(()))
             }
             Err(failure) => {
@@ -358,7 +356,7 @@ impl GraphBuilder {
         if self.is_conditional_body() {
             return Err(state("the body of a conditional node is completed with the graph that it is part of").raise());
         }
-        self.definition()?.instantiate(options)
+        self.definition()?.into_executable(options)
     }
 
     /// `cuGraphDebugDotPrint`: the driver's own picture of the graph, written to a file.

@@ -136,7 +136,7 @@ pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outc
     let ended = ended.map_err(|failure| with_lost_graph(recording.parent.as_deref(), failure));
     let result = match (ended, first) {
         (Ok(_leaked), first) if broken && !recording.is_body() => {
-            keep_for_good(recording.context.clone());
+            keep_for_good(recording.context().clone());
             Err(first.unwrap_or_else(|| state(BROKEN)).note(LEAKED))
         }
         (Ok(graph), None) => Ok(graph),
@@ -222,7 +222,7 @@ fn abandon(recording: &Arc<Recording>, also: Option<Stream>) {
     let mut streams = recording.leave();
     streams.push(recording.origin.clone());
     streams.extend(also);
-    ABANDONED_FOR_GOOD.lock().push((streams, recording.context.clone()));
+    ABANDONED_FOR_GOOD.lock().push((streams, recording.context().clone()));
     for related in recording.live_bodies().into_iter().chain(recording.parent.clone()) {
         if related.claim() {
             related.set_ending(None);

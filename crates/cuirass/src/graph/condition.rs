@@ -42,7 +42,7 @@ impl GraphBuilder {
     pub fn create_condition(&self, default: Option<u32>) -> Result<GraphCondition> {
         let recording = self.building()?;
         let info = self.capture_info(&recording)?;
-        let context = recording.context.as_raw();
+        let context = recording.context().as_raw();
         let create = || call::conditional_handle_create(info.graph, context, default);
         Ok(GraphCondition(recording.attachments.alone(create)?))
     }
@@ -127,7 +127,7 @@ impl GraphBuilder {
         for _ in 0..bodies {
             streams.push(Stream::create(self.context(), &StreamOptions::default())?);
         }
-        let context = recording.context.as_raw();
+        let context = recording.context().as_raw();
         let add =
             || call::add_conditional(info.graph, &info.dependencies, &info.edges, condition.0, kind, bodies, context);
         let (node, graphs) = recording.attachments.alone(add).map_err(|failure| match failure.status() {

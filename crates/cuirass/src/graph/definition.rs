@@ -25,7 +25,6 @@ pub struct GraphDefinition(Arc<Inner>);
 struct Inner {
     // Dropped in this order: the graph before what it refers to.
     graph: Source,
-    context: Context,
     attachments: Arc<Attachments>,
 }
 
@@ -81,17 +80,14 @@ impl GraphNode {
 }
 
 impl GraphDefinition {
-    pub(crate) fn captured(graph: CUgraph, context: Context, attachments: Arc<Attachments>) -> GraphDefinition {
-        GraphDefinition(Arc::new(Inner {
-            graph: Source::Captured(Owned::new(graph, Lost::default())),
-            context,
-            attachments,
-        }))
+    pub(crate) fn captured(graph: CUgraph, attachments: Arc<Attachments>) -> GraphDefinition {
+        let graph = Source::Captured(Owned::new(graph, Lost::default()));
+        GraphDefinition(Arc::new(Inner { graph, attachments }))
     }
 
     pub(crate) fn body(body: Body) -> GraphDefinition {
-        let (context, attachments) = (body.of.context.clone(), body.of.attachments.clone());
-        GraphDefinition(Arc::new(Inner { graph: Source::Body(body), context, attachments }))
+        let attachments = body.of.attachments.clone();
+        GraphDefinition(Arc::new(Inner { graph: Source::Body(body), attachments }))
     }
 
     /// The driver's handle.
@@ -151,7 +147,7 @@ impl GraphDefinition {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        &self.0.context
+        self.0.attachments.context()
     }
 
     /// Its nodes.
@@ -180,6 +176,11 @@ impl GraphDefinition {
     /// # Errors
     /// What the driver answers, with its reason.
     pub fn instantiate(&self, options: &GraphCompleteOptions) -> Result<Graph> {
+        self.clone().into_executable(options)
+    }
+
+    /// As [`instantiate`](GraphDefinition::instantiate), with this share.
+    pub(crate) fn into_executable(self, options: &GraphCompleteOptions) -> Result<Graph> {
         deferred::before_creating()?;
         if self.is_body() {
             return Err(state("the body of a conditional node is completed with the graph that it is part of").raise());

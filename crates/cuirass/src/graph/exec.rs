@@ -1,20 +1,21 @@
 //! Executable graphs.
 
-use crate::context::{Context, capture as relaxed_scope, scope};
+use crate::context::{capture as relaxed_scope, scope};
 use crate::driver;
 use crate::graph::builder::state;
 use crate::graph::definition::GraphDefinition;
 use crate::graph::launched::{self, Launched};
 use crate::graph::options::GraphCompleteOptions;
-use crate::graph::recording;
+use crate::graph::recording::{self, Attachment};
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::exec as call;
-use cuirass_call::owner::{Kind, Owned};
-use cuirass_call::sys::cuda::{CUgraphExec, CUgraphExecUpdateResult};
+use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::sys::cuda::{CUctx_st, CUgraphExec, CUgraphExecUpdateResult};
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Cause, Facts, Failure, Library};
 use std::any::Any;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A graph that can be launched. Clones are the same graph. What its work refers to is kept until the launches that
@@ -26,7 +27,8 @@ struct ExecKind;
 
 /// What an executable graph needs.
 struct Needs {
-    context: Context,
+    /// The context that it was made in. What its work refers to has a share of it.
+    context: Opaque<NonNull<CUctx_st>>,
     launched: Launched,
     /// What it was made of, with what its work refers to. A lock, since an update replaces it.
     definition: Mutex<GraphDefinition>,
@@ -50,10 +52,10 @@ impl Kind for ExecKind {
         // Launches that are under way go on.
         let what = format_args!("executable graph {exec:p}");
         let destroyed =
-            scope::release(needs.context.as_raw(), what, || relaxed_scope::release(what, || call::destroy(exec)));
-        let destroyed = scope::ended(needs.context, destroyed);
+            scope::release(needs.context.0.as_ptr(), what, || relaxed_scope::release(what, || call::destroy(exec)));
         let definition = needs.definition.into_inner();
-        let released = launched::release_after(needs.launched.into_places(), definition.attachments().clone());
+        let destroyed = destroyed.map_err(|failure| scope::keep_if_leaked(definition.context().clone(), failure));
+        let released = launched::release_after(needs.launched.into_places(), definition.attachments());
         let released = match (released, definition.close_inner()) {
             (Ok(()), closed) => closed,
             (Err(first), Ok(())) => Err(first),
@@ -70,18 +72,23 @@ impl Kind for ExecKind {
 }
 
 impl Graph {
-    pub(crate) fn create(definition: &GraphDefinition, options: &GraphCompleteOptions) -> Outcome<Graph> {
+    pub(crate) fn create(definition: GraphDefinition, options: &GraphCompleteOptions) -> Outcome<Graph> {
         crate::deferred::before_creating()?;
         let graph = definition.alive()?;
-        let context = definition.context().clone();
+        let context = NonNull::new(definition.context().as_raw())
+            .ok_or_else(|| Failure::internal("a graph is in a context, and that is null"))?;
         let stream = options.upload_stream.as_ref().map_or(std::ptr::null_mut(), Stream::as_raw);
         let exec = scope::create(
-            context.as_raw(),
+            context.as_ptr(),
             || definition.attachments().alone(|| call::instantiate(graph, options.flags(), stream)),
             |exec| relaxed_scope::release(format_args!("executable graph {exec:p}"), || call::destroy(exec)),
         )?;
-        let definition = Mutex::new(definition.clone());
-        let needs = Needs { context, launched: Launched::default(), definition, updating: Mutex::new(()) };
+        let needs = Needs {
+            context: Opaque(context),
+            launched: Launched::default(),
+            definition: Mutex::new(definition),
+            updating: Mutex::new(()),
+        };
         Ok(Graph(Arc::new(Owned::new(exec, needs))))
     }
 
@@ -114,7 +121,8 @@ impl Graph {
         driver::refuse_in_child()?;
         let needs = self.0.parent();
         let launch = || call::launch(self.0.raw(), stream.as_raw());
-        match needs.launched.note(stream, &needs.context)? {
+        let context = self.definition().context().clone();
+        match needs.launched.note(stream, &context)? {
             Some(followed) => followed.launch(stream, launch),
             None => launch(),
         }
@@ -142,8 +150,15 @@ impl Graph {
         let before = needs.alone(|| {
             let graph = source.alive()?;
             let update = || source.attachments().alone(|| call::update(self.0.raw(), graph));
-            match scope::submit(needs.context.as_raw(), "the update", update) {
-                Ok(Ok(())) => Ok(std::mem::replace(&mut *needs.definition.lock(), source.clone())),
+            match scope::submit(needs.context.0.as_ptr(), "the update", update) {
+                Ok(Ok(())) => {
+                    let before = std::mem::replace(&mut *needs.definition.lock(), source.clone());
+                    if source.context() != before.context() {
+                        // This graph stays in its own context, which must not end before it.
+                        source.attachments().add(Attachment::Other(Arc::new(before.context().clone())));
+                    }
+                    Ok(before)
+                }
                 Ok(Err(reason)) => Err(not_updated(self.0.raw(), reason)),
                 Err(failure) => {
                     // It may have been made all the same: launches to come then need what the source refers to.
@@ -153,7 +168,7 @@ impl Graph {
             }
         })?;
         // Launches from before the update may be under way.
-        let released = launched::release_after(needs.launched.places(), before.attachments().clone());
+        let released = launched::release_after(needs.launched.places(), before.attachments());
         match (released, before.close_inner()) {
             (Ok(()), Ok(())) => Ok(()),
             (Err(failure), Ok(())) | (Ok(()), Err(failure)) => Err(failure.note(UPDATED).raise()),

@@ -13,9 +13,9 @@ pub(crate) const FEW: usize = 8;
 /// goes on, and holds these things.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
-/// The register of captures has changed. Called with the register locked.
+/// The register of captures has changed. Called with the register locked, so that nobody else writes.
 pub(crate) fn changed() {
-    GENERATION.fetch_add(1, Ordering::Release);
+    GENERATION.store(GENERATION.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
 /// The last few things that the capture which a stream takes part in holds: kernels by their handles, memory by the

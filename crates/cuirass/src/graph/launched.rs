@@ -204,16 +204,16 @@ impl Place {
 struct Waiting {
     streams: Vec<Passing>,
     threads: Vec<Arc<Followed>>,
-    attachments: Arc<Attachments>,
+    /// `None` once they were let go.
+    attachments: Option<Arc<Attachments>>,
 }
 
 /// Things that may be in use by the device still, and so are never released.
 static LEAKED: Global<Vec<Arc<Attachments>>> = Global::new(Vec::new(), Vec::new());
 
 /// Lets go of what a graph refers to, once the streams have passed what is on them now: at once where they have.
-pub(crate) fn release_after(places: Vec<Place>, attachments: Arc<Attachments>) -> Outcome<()> {
+pub(crate) fn release_after(places: Vec<Place>, attachments: &Arc<Attachments>) -> Outcome<()> {
     if places.is_empty() || attachments.is_empty() {
-        drop(attachments);
         return Ok(());
     }
     let (mut streams, mut threads) = (Vec::new(), Vec::new());
@@ -223,7 +223,7 @@ pub(crate) fn release_after(places: Vec<Place>, attachments: Arc<Attachments>) -
             Place::Thread(_, followed) => threads.push(followed),
         }
     }
-    let mut waiting = Waiting { streams, threads, attachments };
+    let mut waiting = Waiting { streams, threads, attachments: Some(attachments.clone()) };
     match waiting.attempt() {
         Ok(Attempt::Done) => Ok(()),
         Ok(Attempt::Wait) => {
@@ -238,13 +238,13 @@ impl Waiting {
     fn attempt(&mut self) -> Outcome<Attempt> {
         match self.step() {
             Ok(true) => {
-                drop(std::mem::take(&mut self.attachments));
+                drop(self.attachments.take());
                 Ok(Attempt::Done)
             }
             Ok(false) => Ok(Attempt::Wait),
             Err(failure) => {
                 // It is not certain that the device is done with it.
-                LEAKED.lock().push(std::mem::take(&mut self.attachments));
+                LEAKED.lock().extend(self.attachments.take());
                 Err(failure)
             }
         }

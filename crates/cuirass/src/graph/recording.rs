@@ -47,11 +47,12 @@ pub(crate) struct Conditional {
 
 /// Everything that the work of a graph refers to. The capture, the definition and what was made executable of it
 /// share it; with the last of them it is let go.
-#[derive(Default)]
 pub(crate) struct Attachments {
     list: Mutex<List>,
     /// Held by whoever calls the driver for the graph.
     access: Mutex<()>,
+    /// The context that the graph is in. The last to go.
+    context: Context,
 }
 
 #[derive(Default)]
@@ -91,6 +92,15 @@ impl List {
 }
 
 impl Attachments {
+    /// None so far.
+    fn new(context: Context) -> Attachments {
+        Attachments { list: Mutex::default(), access: Mutex::default(), context }
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Calls the driver for the graph, or a body of it, while no other thread does: CUDA says that a graph must not be used
     /// by two threads at once, also where both only read it.
     pub(crate) fn alone<T>(&self, call: impl FnOnce() -> T) -> T {
@@ -182,9 +192,9 @@ enum Ending {
 /// A capture that a graph builder began; its forks share it.
 pub(crate) struct Recording {
     pub(crate) origin: Stream,
-    pub(crate) context: Context,
     pub(crate) mode: CaptureMode,
-    pub(crate) thread: ThreadId,
+    /// The one thread that may end it, which is the one that began it; `None` where any may.
+    pub(crate) thread: Option<ThreadId>,
     /// The driver's number of it.
     pub(crate) id: u64,
     /// The capture whose conditional node has this one's graph as a body.
@@ -197,6 +207,10 @@ pub(crate) struct Recording {
     broken: AtomicBool,
     /// Whether it has, or had, forks or conditional bodies: their builders have shares of it.
     is_in_parts: AtomicBool,
+    /// Whether streams have joined it.
+    has_joined: AtomicBool,
+    /// Whether its graph has, or had, conditional nodes whose bodies were captured.
+    has_bodies: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -398,28 +412,36 @@ impl Recording {
         parent: Option<Arc<Recording>>,
     ) -> Arc<Recording> {
         // What a body's work refers to belongs to the graph that the body is part of.
-        let attachments = parent.as_ref().map(|parent| parent.attachments.clone()).unwrap_or_default();
+        let attachments = match &parent {
+            Some(parent) => parent.attachments.clone(),
+            None => Arc::new(Attachments::new(context)),
+        };
         let recording = Arc::new(Recording {
             origin,
-            context,
             mode,
-            thread: thread::current().id(),
+            thread: (mode != CaptureMode::Relaxed).then(|| thread::current().id()),
             id,
             parent,
             attachments,
             ended: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             is_in_parts: AtomicBool::new(false),
-            state: Mutex::new(State::default()),
+            has_joined: AtomicBool::new(false),
+            has_bodies: AtomicBool::new(false),
+            state: Mutex::default(),
         });
         if let Some(parent) = &recording.parent {
             let mut state = parent.state.lock();
             state.bodies.retain(|body| body.strong_count() > 0);
             state.bodies.push(Arc::downgrade(&recording));
+            parent.has_bodies.store(true, Ordering::Release);
         }
-        status::capture_begun(mode.raw());
-        register(&recording.origin, &recording);
+        register(&recording.origin, &recording, || status::capture_begun(mode.raw()));
         recording
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.attachments.context()
     }
 
     /// Whether it has ended.
@@ -451,7 +473,7 @@ impl Recording {
 
     /// Whether its graph has, or had, conditional nodes whose bodies were captured.
     pub(crate) fn has_bodies(&self) -> bool {
-        !self.state.lock().bodies.is_empty()
+        self.has_bodies.load(Ordering::Acquire)
     }
 
     /// The bodies of its conditional nodes that are being captured now.
@@ -471,7 +493,7 @@ impl Recording {
             _ => false,
         };
         if lost {
-            capture::keep_for_good(self.context.clone());
+            capture::keep_for_good(self.context().clone());
         }
         match &self.parent {
             Some(parent) => parent.break_graph() || lost,
@@ -484,10 +506,14 @@ impl Recording {
         self.broken.load(Ordering::Acquire)
     }
 
+    /// Whether this thread may end it, as far as the mode says.
+    pub(crate) fn may_end_here(&self) -> bool {
+        self.thread.is_none_or(|thread| thread == thread::current().id())
+    }
+
     /// Whether the driver will end it well, if it is good: nothing of it is elsewhere.
     pub(crate) fn ends_well(&self) -> bool {
-        (self.mode == CaptureMode::Relaxed || self.thread == thread::current().id())
-            && self.state.lock().streams.is_empty()
+        self.may_end_here() && !self.has_joined.load(Ordering::Acquire)
     }
 
     /// Adds a stream that has joined, and keeps it until the capture ends.
@@ -495,8 +521,9 @@ impl Recording {
         if self.has_ended() || stream == &self.origin {
             return;
         }
-        if register(stream, self) {
+        if register(stream, self, || ()) {
             self.state.lock().streams.push(stream.clone());
+            self.has_joined.store(true, Ordering::Release);
         }
     }
 
@@ -507,13 +534,10 @@ impl Recording {
 
     /// Before it ends: waits until no release is on its way on the streams that have joined.
     pub(crate) fn cross_joined(&self) -> SmallVec<[Crossing; 2]> {
-        let streams = {
-            let state = self.state.lock();
-            if state.streams.is_empty() {
-                return SmallVec::new();
-            }
-            state.streams.clone()
-        };
+        if !self.has_joined.load(Ordering::Acquire) {
+            return SmallVec::new();
+        }
+        let streams = self.state.lock().streams.clone();
         streams.iter().map(boundary::crossing).collect()
     }
 
@@ -528,8 +552,8 @@ impl Recording {
 
     /// Takes its streams and events out of the register; they are returned to be let go, now that it has ended.
     pub(crate) fn leave(self: &Arc<Recording>) -> Vec<Stream> {
-        status::capture_ended(self.mode.raw());
-        let streams = std::mem::take(&mut self.state.lock().streams);
+        let has_joined = self.has_joined.load(Ordering::Acquire);
+        let streams = if has_joined { std::mem::take(&mut self.state.lock().streams) } else { Vec::new() };
         let mine = |other: &Arc<Recording>| Arc::ptr_eq(other, self);
         let mut register = REGISTER.lock();
         // What is taken out is not the last share: this is one.
@@ -538,12 +562,16 @@ impl Recording {
             register.events.retain(|_, other| !mine(other));
         }
         register.has_changed();
+        status::capture_ended(self.mode.raw());
         streams
     }
 
-    /// Says how it ended. Bodies of conditional nodes keep the graph that they are part of.
-    pub(crate) fn set_ending(&self, graph: Option<GraphDefinition>) {
-        let ending = graph.map_or(Ending::Nothing, Ending::Graph);
+    /// Says how it ended, to those that may ask: bodies of conditional nodes, which keep the graph that they are part of.
+    pub(crate) fn set_ending(&self, graph: Option<&GraphDefinition>) {
+        if !self.is_body() && !self.is_in_parts.load(Ordering::Acquire) {
+            return;
+        }
+        let ending = graph.map_or(Ending::Nothing, |graph| Ending::Graph(graph.clone()));
         let before = self.state.lock().ending.replace(ending);
         drop(before);
     }
@@ -559,12 +587,14 @@ impl Recording {
     }
 }
 
-/// Whether the stream is new in the register.
-fn register(stream: &Stream, recording: &Arc<Recording>) -> bool {
+/// Whether the stream is new in the register. `with_it` is called with the register locked.
+fn register(stream: &Stream, recording: &Arc<Recording>, with_it: impl FnOnce()) -> bool {
+    let (key, share) = (key(stream), recording.clone());
     let before = {
         let mut register = REGISTER.lock();
-        let before = register.put(key(stream), recording.clone());
+        let before = register.put(key, share);
         register.has_changed();
+        with_it();
         before
     };
     !before.is_some_and(|before| Arc::ptr_eq(&before, recording))
