@@ -1,7 +1,8 @@
 // What a driver call costs beside other work: one call in a loop, alone and with this or that around it (see cold.py).
 //   int    cold_init(const char* cubin)                          0, or a CUresult
 //   double cold_run(const char* call, const char* way, int n)    nanoseconds a turn; -1: no such call or way
-//   int    cold_choose(const char* call)                         the call that the functions for Python make
+//   int    cold_choose(const char* call)                         the call that the functions for Python make; for cold_make
+//                                                                what it makes: stream, event or memory
 //   void   cold_drain(void)
 // Python's functions are declared here, so that its headers are not needed.
 #include <cuda.h>
@@ -14,8 +15,12 @@ extern Object _Py_NoneStruct;
 extern void Py_IncRef(Object*);
 extern void* PyEval_SaveThread(void);
 extern void PyEval_RestoreThread(void*);
+extern void Py_DecRef(Object*);
+extern void PyObject_Free(void*);
+extern Object* PyType_GenericAlloc(Object*, intptr_t);
+extern Object* PyType_FromSpec(void*);
 
-static CUstream s; static CUevent e; static CUfunction k0, k2; static CUkernel l0, l2; static CUdeviceptr x, y; static CUgraphExec ge;
+static CUstream s; static CUevent e; static CUfunction k0, k2; static CUkernel l0, l2; static CUdeviceptr x, y; static CUgraphExec ge; static CUmemoryPool pool;
 static CUlaunchConfig cfg; static int n5 = 5; static void* a2[2];
 static CUresult (*looked_up)(const CUlaunchConfig*, CUfunction, void**, void**);
 
@@ -80,24 +85,58 @@ double cold_run(const char* call, const char* way, int n) {
 
 // The same call from Python: functions of any arguments, in the form METH_FASTCALL.
 static CUresult (*chosen)(void) = nothing;
-int cold_choose(const char* call) { CUresult (*f)(void) = find(call); if (f) chosen = f; return f ? 0 : -1; }
+static int choose_kind(const char* name);
+int cold_choose(const char* call) { CUresult (*f)(void) = find(call); if (f) chosen = f; return f ? 0 : choose_kind(call); }
 static Object* none(void) { Py_IncRef(&_Py_NoneStruct); return &_Py_NoneStruct; }
 Object* cold_bare(Object* self, Object* const* arguments, long count) { (void)self, (void)arguments, (void)count; chosen(); return none(); }
 Object* cold_released(Object* self, Object* const* arguments, long count) {
   (void)self, (void)arguments, (void)count; void* state = PyEval_SaveThread(); chosen(); PyEval_RestoreThread(state); return none();
 }
 
+// What makes something and gives it back, as an object with a method close() for Python. Both release the interpreter.
+typedef struct { intptr_t references; Object* type; void* made; } Made;
+static CUresult make_stream(void** at) { return cuStreamCreateWithPriority((CUstream*)at, CU_STREAM_NON_BLOCKING, 0); }
+static CUresult end_stream(void* it) { return cuStreamDestroy(it); }
+static CUresult make_event(void** at) { return cuEventCreate((CUevent*)at, CU_EVENT_DISABLE_TIMING); }
+static CUresult end_event(void* it) { return cuEventDestroy(it); }
+static CUresult make_memory(void** at) { return cuMemAllocFromPoolAsync((CUdeviceptr*)at, 256, pool, s); }
+static CUresult end_memory(void* it) { return cuMemFreeAsync((CUdeviceptr)it, s); }
+static const struct { const char* name; CUresult (*make)(void**); CUresult (*end)(void*); } KINDS[] = {
+  {"stream", make_stream, end_stream}, {"event", make_event, end_event}, {"memory", make_memory, end_memory}};
+static CUresult (*chosen_make)(void**); static CUresult (*chosen_end)(void*); static Object* made_type;
+static int choose_kind(const char* name) {
+  for (unsigned i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
+    if (!strcmp(KINDS[i].name, name)) { chosen_make = KINDS[i].make; chosen_end = KINDS[i].end; return 0; }
+  return -1;
+}
+static void made_end(Object* object) { Object* type = ((Made*)object)->type; PyObject_Free(object); Py_DecRef(type); }
+static Object* made_close(Object* self, Object* const* arguments, long count) {
+  (void)arguments, (void)count; Made* made = (Made*)self;
+  void* state = PyEval_SaveThread(); chosen_end(made->made); PyEval_RestoreThread(state); made->made = 0; return none();
+}
+typedef struct { const char* name; void* function; int flags; const char* doc; } Method;
+static Method made_methods[] = {{"close", made_close, 0x80 /* METH_FASTCALL */, 0}, {0}};
+typedef struct { int slot; void* value; } TypeSlot;
+static TypeSlot made_slots[] = {{64 /* Py_tp_methods */, made_methods}, {52 /* Py_tp_dealloc */, made_end}, {0}};
+static struct { const char* name; int size, item; unsigned flags; TypeSlot* slots; } made_spec = {"cold.Made", sizeof(Made), 0, 0, made_slots};
+Object* cold_make(Object* self, Object* const* arguments, long count) {
+  (void)self, (void)arguments, (void)count; void* it = 0;
+  void* state = PyEval_SaveThread(); chosen_make(&it); PyEval_RestoreThread(state);
+  Object* made = PyType_GenericAlloc(made_type, 0); if (made) ((Made*)made)->made = it; return made;
+}
+
 void cold_drain(void) { cuStreamSynchronize(s); }
 
 int cold_init(const char* cubin) {
-  CUresult r; CUdevice d; CUcontext c; CUmodule m; CUlibrary l; CUmemoryPool p; CUgraph g; CUstream cs; CUdriverProcAddressQueryResult q;
+  if (!(made_type = PyType_FromSpec(&made_spec))) return -1;
+  CUresult r; CUdevice d; CUcontext c; CUmodule m; CUlibrary l; CUgraph g; CUstream cs; CUdriverProcAddressQueryResult q;
 #define T(v) if ((r = (v))) return (int)r
   T(cuInit(0)); T(cuDeviceGet(&d, 0)); T(cuDevicePrimaryCtxRetain(&c, d)); T(cuCtxSetCurrent(c));
   T(cuStreamCreateWithPriority(&s, CU_STREAM_NON_BLOCKING, 0)); T(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
   T(cuModuleLoad(&m, cubin)); T(cuModuleGetFunction(&k0, m, "k0")); T(cuModuleGetFunction(&k2, m, "k2"));
   T(cuLibraryLoadFromFile(&l, cubin, 0, 0, 0, 0, 0, 0)); T(cuLibraryGetKernel(&l0, l, "k0")); T(cuLibraryGetKernel(&l2, l, "k2"));
   T(cuGetProcAddress("cuLaunchKernelEx", (void**)&looked_up, 12000, 0, &q));
-  T(cuDeviceGetMemPool(&p, d)); T(cuMemAllocFromPoolAsync(&x, 1 << 20, p, s)); T(cuMemAllocFromPoolAsync(&y, 1 << 20, p, s));
+  T(cuDeviceGetMemPool(&pool, d)); T(cuMemAllocFromPoolAsync(&x, 1 << 20, pool, s)); T(cuMemAllocFromPoolAsync(&y, 1 << 20, pool, s));
   cfg.gridDimX = cfg.gridDimY = cfg.gridDimZ = 1; cfg.blockDimX = 32; cfg.blockDimY = cfg.blockDimZ = 1; cfg.hStream = s; a2[0] = &x; a2[1] = &n5;
   T(cuStreamCreateWithPriority(&cs, CU_STREAM_NON_BLOCKING, 0)); cfg.hStream = cs; T(cuStreamBeginCapture(cs, CU_STREAM_CAPTURE_MODE_RELAXED));
   for (int i = 0; i < 10; i++) T(launch_2());
