@@ -1,7 +1,7 @@
 //! Nothing that cuirass does on its own disturbs a capture, whoever started it; here raw driver calls did.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use cuirass::graph::{CaptureMode, GraphCompleteOptions};
+use cuirass::graph::{CaptureMode, GraphCompleteOptions, GraphDefinition};
 use cuirass::memory::{
     DeviceMemoryResource, DeviceMemoryResourceOptions, LegacyPinnedMemoryResource, MemoryResource,
     SynchronousMemoryResource, VirtualMemoryResource, VirtualMemoryResourceOptions,
@@ -11,7 +11,7 @@ use cuirass::{
     Buffer, CaptureStatus, Device, ErrorKind, EventOptions, Program, ProgramOptions, Stream, StreamOptions, drain,
     pending_releases,
 };
-use cuirass_call::graph::{builder, definition};
+use cuirass_call::graph::{builder, definition, exec};
 use cuirass_call::table::{CallInfo, Interceptor, Word, add_interceptor, remove_interceptor};
 use cuirass_testkit as testkit;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +69,10 @@ fn releases_of_every_kind_leave_a_capture_alone() {
             let pinned = LegacyPinnedMemoryResource.allocate(256, &other).unwrap();
             let code = Program::new(source, &ProgramOptions::for_device(device()).unwrap()).unwrap();
             let kernel = code.compile_to_cubin().unwrap().kernel("k").unwrap();
-            (pool, pooled, synchronous, pinned, kernel)
+            let graph = captured_callback(&other);
+            let executable = graph.instantiate(&GraphCompleteOptions::default()).unwrap();
+            executable.launch(&other).unwrap();
+            (pool, pooled, synchronous, pinned, kernel, graph, executable)
         });
         let event = device().create_event(&EventOptions::default()).unwrap();
         drop(things);
@@ -78,6 +81,41 @@ fn releases_of_every_kind_leave_a_capture_alone() {
         assert_eq!(captured.capture_status().unwrap(), CaptureStatus::Active);
     });
     assert_eq!(alone.reports(), Vec::<String>::new());
+}
+
+/// A graph of one host function.
+fn captured_callback(stream: &Stream) -> GraphDefinition {
+    let builder = stream.create_graph_builder().unwrap();
+    builder.begin_building(CaptureMode::Relaxed).unwrap();
+    builder.callback(|| ()).unwrap();
+    builder.end_building().unwrap();
+    builder.definition().unwrap()
+}
+
+#[test]
+fn the_driver_itself_lets_no_executable_graph_end_in_a_capture() {
+    let _alone = testkit::alone();
+    device().set_current().unwrap();
+    for mode in MODES {
+        let stream = stream();
+        let definition = captured_callback(&stream);
+        let executable = exec::instantiate(definition.as_raw(), 0, std::ptr::null_mut()).unwrap();
+        builder::stream_begin_capture(stream.as_raw(), mode).unwrap();
+        let destroyed = exec::destroy(executable);
+        let was = stream.capture_status().unwrap();
+        let ended = builder::stream_end_capture(stream.as_raw());
+        if mode == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED {
+            destroyed.unwrap();
+            assert_eq!(was, CaptureStatus::Active);
+            definition::destroy(ended.unwrap()).unwrap();
+        } else {
+            // Whether it is destroyed is not known: it is not tried again.
+            assert_eq!(destroyed.map_err(|failure| failure.raise().code()), Err(Some(900)));
+            assert_eq!(was, CaptureStatus::Invalidated);
+            assert_eq!(ended.map_err(|failure| failure.raise().code()), Err(Some(901)));
+        }
+        stream.synchronize().unwrap();
+    }
 }
 
 fn relaxed<T>(body: impl FnOnce() -> T) -> T {

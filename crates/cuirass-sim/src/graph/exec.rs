@@ -233,6 +233,8 @@ pub fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> Answer {
 pub fn cuGraphExecDestroy(exec: CUgraphExec) -> Answer {
     let mut state = state::lock()?;
     let handle = Handle::of(exec);
+    state.graphs.execs.get(handle, INVALID_VALUE)?;
+    state.potentially_unsafe()?;
     let exec = state.graphs.execs.remove(handle, INVALID_VALUE, INVALID_VALUE)?;
     crate::memory::graph_exec_ended(&mut state, handle);
     let pending = exec.last.filter(|last| !state.engine.reached(*last));

@@ -49,10 +49,8 @@ impl Kind for ExecKind {
     type Parent = Needs;
 
     fn release(exec: CUgraphExec, needs: Needs) -> Outcome<()> {
-        // Launches that are under way go on.
-        let what = format_args!("executable graph {exec:p}");
-        let destroyed =
-            scope::release(needs.context.0.as_ptr(), what, || relaxed_scope::release(what, || call::destroy(exec)));
+        // Launches that are under way go on. Measured: it needs no context to be current, but invalidates captures.
+        let destroyed = relaxed_scope::release(format_args!("executable graph {exec:p}"), || call::destroy(exec));
         let definition = needs.definition.into_inner();
         let destroyed = destroyed.map_err(|failure| scope::keep_if_leaked(definition.context().clone(), failure));
         let released = launched::release_after(needs.launched.into_places(), definition.attachments());
