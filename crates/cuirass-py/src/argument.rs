@@ -5,6 +5,7 @@ mod numpy;
 
 use crate::graph::condition::GraphCondition;
 use crate::memory::Buffer;
+use crate::raw::exact;
 use crate::room;
 use crate::view::{StridedMemoryView, with_bytes};
 use cuirass_fault::lock::Mutex;
@@ -49,9 +50,8 @@ impl Word {
         size: usize,
         used: impl FnOnce(&'a Buffer) -> bool,
     ) -> usize {
-        if object.is_exact_instance_of::<Buffer>() {
-            // SAFETY: [exact-class] asked just now; a cast would ask once more.
-            let buffer = unsafe { object.cast_unchecked::<Buffer>() }.get();
+        if let Some(buffer) = exact::<Buffer>(object) {
+            let buffer = buffer.get();
             return match buffer.address() {
                 Ok(address) if used(buffer) => self.put(address.to_ne_bytes()),
                 _ => 0,

@@ -2,9 +2,9 @@
 
 use crate::handle::Equal;
 use crate::number::{self, Refused, out_of_range, read};
-use crate::raw::raw;
+use crate::raw::{object, raw};
+use crate::slot::Shared;
 use cuirass::LaunchConfig as Config;
-use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
@@ -32,13 +32,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// ValueError
 ///     If a size is no int or tuple of up to three, or is less than 1.
 #[pyclass(frozen, weakref, subclass, module = "cuirass", name = "LaunchConfig")]
-pub struct LaunchConfig(Mutex<Config>);
+pub struct LaunchConfig(Shared<Config>);
 
 impl LaunchConfig {
     /// The values as they are now.
     #[inline]
     pub fn get(&self) -> Config {
-        *self.0.lock()
+        self.0.get()
     }
 }
 
@@ -46,7 +46,7 @@ impl LaunchConfig {
 raw!(constructor static NEW = |call| {
     let [grid, block] = call.grid_and_block()?;
     let config = sizes(&grid, "grid").and_then(|grid| Ok(Config::new(grid, sizes(&block, "block")?)));
-    Some(config.and_then(|config| Ok(Bound::new(call.py, LaunchConfig(Mutex::new(config)))?.into_ptr())))
+    Some(object(call, config, |config| LaunchConfig(Shared::new(config))))
 });
 
 /// Puts the constructor in, in the form that is called most.
@@ -127,7 +127,7 @@ impl LaunchConfig {
         is_cooperative: bool,
         programmatic_stream_serialization: bool,
     ) -> PyResult<LaunchConfig> {
-        Ok(LaunchConfig(Mutex::new(Config {
+        Ok(LaunchConfig(Shared::new(Config {
             grid: sizes(needed(grid, "grid")?, "grid")?,
             cluster: optional_sizes(cluster, "cluster")?,
             block: sizes(needed(block, "block")?, "block")?,
@@ -159,7 +159,7 @@ impl LaunchConfig {
     #[setter]
     fn set_grid(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let value = sizes(value, "grid")?;
-        self.0.lock().grid = value;
+        self.0.change(|config| config.grid = value);
         Ok(())
     }
 
@@ -172,7 +172,7 @@ impl LaunchConfig {
     #[setter]
     fn set_cluster(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let value = optional_sizes(Some(value), "cluster")?;
-        self.0.lock().cluster = value;
+        self.0.change(|config| config.cluster = value);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl LaunchConfig {
     #[setter]
     fn set_block(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let value = sizes(value, "block")?;
-        self.0.lock().block = value;
+        self.0.change(|config| config.block = value);
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl LaunchConfig {
     #[setter]
     fn set_shmem_size(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let value = if value.is_none() { 0 } else { bytes(value)? };
-        self.0.lock().shared_bytes = value;
+        self.0.change(|config| config.shared_bytes = value);
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl LaunchConfig {
 
     #[setter]
     fn set_is_cooperative(&self, value: bool) {
-        self.0.lock().cooperative = value;
+        self.0.change(|config| config.cooperative = value);
     }
 
     /// Whether the kernel may start before the one ahead of it on the stream has ended.
@@ -221,7 +221,7 @@ impl LaunchConfig {
 
     #[setter]
     fn set_programmatic_stream_serialization(&self, value: bool) {
-        self.0.lock().programmatic_stream_serialization = value;
+        self.0.change(|config| config.programmatic_stream_serialization = value);
     }
 
     fn __repr__(&self) -> String {

@@ -241,13 +241,13 @@ impl Event {
 }
 
 raw!(static CLOSE = |call| {
-    let ([], event) = (call.plain()?, call.receiver::<Event>()?);
+    let ([], event) = (call.plain()?, call.receiver::<Event>());
     Some(nothing(call, event.get().close(call.py)))
 });
 
 raw!(getter static IS_DONE = |call| {
-    let event = call.receiver::<Event>()?;
-    Some(event.get().is_done(call.py).map(|is_done| truth(call, is_done)))
+    let event = call.receiver::<Event>();
+    Some(truth(call, event.get().is_done(call.py)))
 });
 
 /// Puts the methods in that are called most.

@@ -7,12 +7,13 @@ use crate::error::{ask, run};
 use crate::graph::keep;
 use crate::kernel::Kernel;
 use crate::memory::{Buffer, Memory};
-use crate::raw::{nothing, raw};
+use crate::raw::{Call, nothing, raw};
 use crate::slot::Use;
 use crate::stream;
 use cuirass::Argument;
 use pyo3::Borrowed;
 use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use smallvec::SmallVec;
@@ -41,26 +42,23 @@ impl<'a> Arguments<'a> {
 }
 
 raw!(pub static LAUNCH = |call| {
-    let mut arguments = call.by_position()?;
-    let (stream, config, kernel) = (arguments.next()?, arguments.next()?, arguments.next()?);
-    let launched = match common(call.py, &stream, &config, &kernel, arguments.clone()) {
-        Some(launched) => launched,
-        None => general(call.py, &stream, &config, &kernel, arguments),
-    };
-    Some(nothing(call, launched))
+    let ([stream, config, kernel], arguments) = call.by_position()?;
+    common(call, &stream, &config, &kernel, arguments.clone())
+        .or_else(|| Some(nothing(call, general(call.py, &stream, &config, &kernel, arguments))))
 });
 
 /// A launch on a stream of ours, of a kernel whose parameters are known, with few arguments, all of the common kinds;
 /// `None` for any other, of which nothing is done.
 #[inline]
 fn common<'a, 'py: 'a>(
-    py: Python<'py>,
+    call: Call<'_, 'py>,
     stream: &Bound<'py, PyAny>,
     config: &Bound<'py, PyAny>,
     kernel: &Bound<'py, PyAny>,
     objects: impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>> + Clone,
-) -> Option<PyResult<()>> {
+) -> Option<*mut ffi::PyObject> {
     let stream = stream::ours(stream)?;
+    let stream: &cuirass::Stream = &stream;
     let config = config.cast::<LaunchConfig>().ok()?.get().get();
     let object = kernel.cast::<Kernel>().ok()?.get();
     let kernel = object.kernel();
@@ -68,7 +66,7 @@ fn common<'a, 'py: 'a>(
     if parameters.len() != objects.len() || objects.len() > FEW {
         return None;
     }
-    let is_captured = cuirass::graph::is_captured(&stream);
+    let is_captured = cuirass::graph::is_captured(stream);
     if is_captured && object.is_foreign() {
         return None;
     }
@@ -80,7 +78,7 @@ fn common<'a, 'py: 'a>(
         let used = |buffer: &'a Buffer| {
             let Ok(memory) = buffer.enter() else { return false };
             // The graph keeps the memory from before the launch, which may be made even where it returns an error.
-            let is_kept = !is_captured || memory.keep_own(&stream);
+            let is_kept = !is_captured || memory.keep_own(stream);
             held.push(memory);
             is_kept
         };
@@ -89,12 +87,12 @@ fn common<'a, 'py: 'a>(
         }
         arguments.push(Argument::bytes(word.bytes(parameter.size)));
     }
-    let (stream, config, arguments): (&cuirass::Stream, _, _) = (&stream, &config, Arguments(&arguments));
+    let (config, arguments) = (&config, Arguments(&arguments));
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
     let launch = move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) };
     let at_once = is_captured && cuirass::graph::launch_returns_at_once(stream, config, kernel);
-    Some(if at_once { add_node(py, launch) } else { run(py, launch) })
+    Some(if at_once { nothing(call, add_node(call.py, launch)) } else { nothing(call, run(call.py, launch)) })
 }
 
 /// A launch that only adds a node to a capture. Not where the others are, whose code it would part.

@@ -11,8 +11,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyTuple, PyType};
-use pyo3::{Borrowed, PyTypeInfo};
-use std::ffi::CString;
+use pyo3::{Borrowed, PyClass, PyClassInitializer, PyTypeInfo};
+use std::ffi::{CStr, CString};
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -40,19 +41,70 @@ type Constructor = unsafe extern "C" fn(Object, *const Object, usize, Object) ->
 pub struct Call<'a, 'py> {
     pub py: Python<'py>,
     receiver: Object,
-    /// By position, then those of the keywords.
-    arguments: &'a [Object],
-    /// Their names; null without any.
+    /// Those by position, then those of the keywords.
+    arguments: *const Object,
+    /// How many there are by position.
+    count: usize,
+    /// The names of the keywords; null without any.
     keywords: Object,
-    /// How many these are.
-    named: usize,
+    /// What all of these are borrowed from.
+    caller: PhantomData<&'a Object>,
 }
 
-/// The keywords of methods here, each as the one object that the interpreter has for it.
-static STREAM: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
-static STREAM_PTR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
-static GRID: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
-static BLOCK: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+/// A keyword of methods here.
+struct Keyword {
+    text: &'static CStr,
+    /// The one object that the interpreter has for it.
+    name: AtomicPtr<ffi::PyObject>,
+    /// A tuple of it alone, as a call had it: a place in a program gives the same one each time.
+    alone: AtomicPtr<ffi::PyObject>,
+}
+
+static STREAM: Keyword = Keyword::new(c"stream");
+static STREAM_PTR: Keyword = Keyword::new(c"stream_ptr");
+static GRID: Keyword = Keyword::new(c"grid");
+static BLOCK: Keyword = Keyword::new(c"block");
+
+impl Keyword {
+    const fn new(text: &'static CStr) -> Keyword {
+        const NONE: *mut ffi::PyObject = std::ptr::null_mut();
+        Keyword { text, name: AtomicPtr::new(NONE), alone: AtomicPtr::new(NONE) }
+    }
+
+    /// Asks the interpreter for the object, once.
+    fn intern(&self, py: Python<'_>) -> PyResult<()> {
+        // SAFETY: [raw-call] a text that ends in NUL; the reference is kept for good.
+        let interned = unsafe { ffi::PyUnicode_InternFromString(self.text.as_ptr()) };
+        if interned.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        self.name.store(interned, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the names of a call's keywords are this one alone.
+    #[inline]
+    fn is_alone(&self, names: Object) -> bool {
+        !names.is_null() && (names == self.alone.load(Ordering::Relaxed) || self.is_alone_in(names))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_alone_in(&self, names: Object) -> bool {
+        // SAFETY: [raw-call] a tuple.
+        let is_alone = unsafe {
+            ffi::PyTuple_Size(names) == 1 && ffi::PyTuple_GetItem(names, 0) == self.name.load(Ordering::Relaxed)
+        };
+        if is_alone {
+            // SAFETY: [raw-call] kept, so that no other tuple gets its address; what was kept before is given back.
+            unsafe {
+                ffi::Py_IncRef(names);
+                ffi::Py_DecRef(self.alone.swap(names, Ordering::Relaxed));
+            }
+        }
+        is_alone
+    }
+}
 
 impl<'a, 'py> Call<'a, 'py> {
     #[inline]
@@ -61,26 +113,46 @@ impl<'a, 'py> Call<'a, 'py> {
         unsafe { Borrowed::from_ptr(self.py, object) }
     }
 
-    /// The object whose method is called.
+    /// The object whose method is called, of the class that has the method.
     #[inline]
-    pub fn receiver<T: PyTypeInfo>(self) -> Option<Borrowed<'a, 'py, T>> {
-        self.borrowed(self.receiver).cast().ok()
+    pub fn receiver<T: PyTypeInfo>(self) -> Borrowed<'a, 'py, T> {
+        let receiver = self.borrowed(self.receiver);
+        debug_assert!(receiver.is_instance_of::<T>(), "a method of another class");
+        // SAFETY: [raw-call] the interpreter asks whether it is one before it calls a method.
+        unsafe { receiver.cast_unchecked() }
+    }
+
+    /// So many of the arguments, from the first one on, of which there are as many.
+    #[inline]
+    fn first(self, many: usize) -> &'a [Object] {
+        // SAFETY: [raw-call] there are as many; where there is none, there may be no place for them.
+        if many == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.arguments, many) } }
     }
 
     /// Exactly so many arguments by position, and none by keyword.
     #[inline]
     pub fn plain<const N: usize>(self) -> Option<[Borrowed<'a, 'py, PyAny>; N]> {
-        if self.named != 0 {
+        self.some_by_position().filter(|_arguments| self.count == N)
+    }
+
+    /// The first of the arguments by position, where none is by keyword.
+    #[inline]
+    fn some_by_position<const N: usize>(self) -> Option<[Borrowed<'a, 'py, PyAny>; N]> {
+        if !self.keywords.is_null() || self.count < N {
             return None;
         }
-        let arguments: &[Object; N] = self.arguments.try_into().ok()?;
+        let arguments: &[Object; N] = self.first(N).try_into().ok()?;
         Some(arguments.map(|argument| self.borrowed(argument)))
     }
 
-    /// As many arguments as there are, none of them by keyword.
+    /// The first of the arguments and the rest of them, none by keyword.
     #[inline]
-    pub fn by_position(self) -> Option<impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>> + Clone> {
-        (self.named == 0).then(|| self.arguments.iter().map(move |argument| self.borrowed(*argument)))
+    pub fn by_position<const N: usize>(
+        self,
+    ) -> Option<([Borrowed<'a, 'py, PyAny>; N], impl ExactSizeIterator<Item = Borrowed<'a, 'py, PyAny>> + Clone)> {
+        let first = self.some_by_position()?;
+        let rest = self.first(self.count).get(N..)?;
+        Some((first, rest.iter().map(move |argument| self.borrowed(*argument))))
     }
 
     /// One argument by position, and by keyword `stream`, alone.
@@ -98,13 +170,13 @@ impl<'a, 'py> Call<'a, 'py> {
     /// Two arguments by keyword, `grid` and `block`, and no other.
     #[inline]
     pub fn grid_and_block(self) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
-        let arguments: &[Object; 2] = self.arguments.try_into().ok()?;
-        if self.named != 2 {
+        if self.count != 0 || self.named() != 2 {
             return None;
         }
+        let arguments: &[Object; 2] = self.first(2).try_into().ok()?;
         // SAFETY: [raw-call] a tuple of two names.
         let names = [0, 1].map(|at| unsafe { ffi::PyTuple_GetItem(self.keywords, at) });
-        let known = [GRID.load(Ordering::Relaxed), BLOCK.load(Ordering::Relaxed)];
+        let known = [&GRID, &BLOCK].map(|keyword| keyword.name.load(Ordering::Relaxed));
         let reversed = [known[1], known[0]];
         let [one, other] = arguments.map(|argument| self.borrowed(argument));
         match names {
@@ -115,14 +187,20 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 
     #[inline]
-    fn one_and(self, keyword: &AtomicPtr<ffi::PyObject>) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
-        let arguments: &[Object; 2] = self.arguments.try_into().ok()?;
-        if self.named != 1 {
+    fn one_and(self, keyword: &Keyword) -> Option<[Borrowed<'a, 'py, PyAny>; 2]> {
+        if self.count != 1 || !keyword.is_alone(self.keywords) {
             return None;
         }
-        // SAFETY: [raw-call] a tuple of one name.
-        let name = unsafe { ffi::PyTuple_GetItem(self.keywords, 0) };
-        (name == keyword.load(Ordering::Relaxed)).then(|| arguments.map(|argument| self.borrowed(argument)))
+        let arguments: &[Object; 2] = self.first(2).try_into().ok()?;
+        Some(arguments.map(|argument| self.borrowed(argument)))
+    }
+
+    /// How many arguments are by keyword.
+    #[inline]
+    fn named(self) -> usize {
+        // SAFETY: [raw-call] a tuple, where there is one.
+        let named = if self.keywords.is_null() { 0 } else { unsafe { ffi::PyTuple_Size(self.keywords) } };
+        named.cast_unsigned()
     }
 }
 
@@ -142,36 +220,28 @@ impl Raw {
         arguments: *const Object,
         count: ffi::Py_ssize_t,
         keywords: Object,
-        common: impl FnOnce(Call<'_, '_>) -> Option<PyResult<Object>>,
+        common: impl FnOnce(Call<'_, '_>) -> Option<Object>,
     ) -> Object {
-        // SAFETY: [raw-call] the interpreter calls with the thread attached, and with so many arguments and, behind
-        // them, one for each name.
-        let call = unsafe {
-            let named = if keywords.is_null() { 0 } else { ffi::PyTuple_Size(keywords) };
-            let (count, named) = (count.unsigned_abs(), named.unsigned_abs());
-            let arguments = if count + named == 0 { &[] } else { std::slice::from_raw_parts(arguments, count + named) };
-            Call { py: Python::assume_attached(), receiver, arguments, keywords, named }
-        };
+        // SAFETY: [raw-call] the interpreter calls with the thread attached.
+        let py = unsafe { Python::assume_attached() };
+        let call = Call { py, receiver, arguments, count: count.cast_unsigned(), keywords, caller: PhantomData };
         let answered = catch_unwind(AssertUnwindSafe(|| common(call).unwrap_or_else(|| self.generally(call))));
-        match answered {
-            Ok(Ok(object)) => object,
-            Ok(Err(error)) => raise(|| error),
-            Err(panic) => raise(|| panicked(panic.as_ref())),
-        }
+        answered.unwrap_or_else(|panic| raise(|| panicked(panic.as_ref())))
     }
 
     #[cold]
     #[inline(never)]
-    fn generally(&self, call: Call<'_, '_>) -> PyResult<Object> {
+    fn generally(&self, call: Call<'_, '_>) -> Object {
         // PyO3 has to know that the thread is attached.
-        Python::attach(|py| self.call_general(py, call).map(Py::into_ptr))
+        given(Python::attach(|py| self.call_general(py, call).map(Py::into_ptr)))
     }
 
     fn call_general(&self, py: Python<'_>, call: Call<'_, '_>) -> PyResult<Py<PyAny>> {
         let missing = || PyRuntimeError::new_err("internal inconsistency: a function without its general form");
         let general = self.general.get(py).ok_or_else(missing)?.bind(py);
-        let names = if call.named == 0 { None } else { Some(call.borrowed(call.keywords).cast::<PyTuple>()?) };
-        let (by_position, by_name) = call.arguments.split_at(call.arguments.len().saturating_sub(call.named));
+        let named = call.named();
+        let names = if named == 0 { None } else { Some(call.borrowed(call.keywords).cast::<PyTuple>()?) };
+        let (by_position, by_name) = call.first(call.count + named).split_at(call.count);
         let receiver = (!call.receiver.is_null()).then(|| call.borrowed(call.receiver));
         let by_position = by_position.iter().map(|argument| call.borrowed(*argument));
         let arguments = PyTuple::new(py, receiver.into_iter().chain(by_position).collect::<Vec<_>>())?;
@@ -193,15 +263,8 @@ impl Raw {
         let Function::Call(function) = self.function else {
             return Err(PyRuntimeError::new_err("internal inconsistency: a getter is no method"));
         };
-        for (keyword, text) in
-            [(&STREAM, c"stream"), (&STREAM_PTR, c"stream_ptr"), (&GRID, c"grid"), (&BLOCK, c"block")]
-        {
-            // SAFETY: [raw-call] a text that ends in NUL; the reference is kept for good.
-            let interned = unsafe { ffi::PyUnicode_InternFromString(text.as_ptr()) };
-            if interned.is_null() {
-                return Err(PyErr::fetch(py));
-            }
-            keyword.store(interned, Ordering::Relaxed);
+        for keyword in [&STREAM, &STREAM_PTR, &GRID, &BLOCK] {
+            keyword.intern(py)?;
         }
         Ok(Box::leak(Box::new(ffi::PyMethodDef {
             ml_name: CString::new(name)?.into_raw(),
@@ -321,6 +384,13 @@ fn constructor_place(class: &Bound<'_, PyType>) -> Option<*mut Option<Constructo
     is_there.then(|| unsafe { class.cast::<u8>().add(place) }.cast())
 }
 
+/// An object whose class is exactly this one, as an object of it. A cast that fails would make an error.
+#[inline]
+pub fn exact<'a, 'py, T: PyTypeInfo>(object: Borrowed<'a, 'py, PyAny>) -> Option<Borrowed<'a, 'py, T>> {
+    // SAFETY: [exact-class] asked just now.
+    object.is_exact_instance_of::<T>().then(|| unsafe { object.cast_unchecked() })
+}
+
 #[cold]
 #[inline(never)]
 fn raise(error: impl FnOnce() -> PyErr) -> Object {
@@ -332,16 +402,32 @@ fn raise(error: impl FnOnce() -> PyErr) -> Object {
     std::ptr::null_mut()
 }
 
-/// What a function returns that returns nothing.
+/// What a function returns: a pointer alone. An error is larger than all the rest, which would be moved with it.
 #[inline]
-pub fn nothing(call: Call<'_, '_>, result: PyResult<()>) -> PyResult<Object> {
-    result.map(|()| call.py.None().into_ptr())
+pub fn given(result: PyResult<Object>) -> Object {
+    result.unwrap_or_else(|error| raise(|| error))
 }
 
-/// A bool.
+/// What a function returns that returns nothing.
 #[inline]
-pub fn truth(call: Call<'_, '_>, value: bool) -> Object {
-    PyBool::new(call.py, value).to_owned().into_any().into_ptr()
+pub fn nothing(call: Call<'_, '_>, result: PyResult<()>) -> Object {
+    given(result.map(|()| call.py.None().into_ptr()))
+}
+
+/// What a function returns that makes an object of a class of ours.
+#[inline]
+pub fn object<V, T: PyClass + Into<PyClassInitializer<T>>>(
+    call: Call<'_, '_>,
+    made: PyResult<V>,
+    of: impl FnOnce(V) -> T,
+) -> Object {
+    given(made.and_then(|value| Bound::new(call.py, of(value)).map(Bound::into_ptr)))
+}
+
+/// What a function returns that returns a bool.
+#[inline]
+pub fn truth(call: Call<'_, '_>, result: PyResult<bool>) -> Object {
+    given(result.map(|value| PyBool::new(call.py, value).to_owned().into_any().into_ptr()))
 }
 
 /// A [`Raw`] function: `raw!(pub static CLOSE = |call| …)`, where the common form gives `Some`; of a property that is

@@ -1,6 +1,7 @@
 //! A share that can be given up while others are using it: what `close()` of every class rests on.
 #![allow(unsafe_code)]
 
+use cuirass_fault::lock::Mutex;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -95,6 +96,41 @@ impl<T: Send> Drop for Detached<T> {
     }
 }
 
+/// A value that attached threads read and set, as a whole. Where one of them runs at a time that costs no locked operation.
+pub struct Shared<T: Copy + Send> {
+    lock: Mutex<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: [slot-share] it is read and set by one thread at a time: the one that is attached, or has the lock.
+unsafe impl<T: Copy + Send> Sync for Shared<T> {}
+
+impl<T: Copy + Send> Shared<T> {
+    pub fn new(value: T) -> Shared<T> {
+        Shared { lock: Mutex::new(()), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    fn locked<R>(&self, code: impl FnOnce(*mut T) -> R) -> R {
+        assert_attached();
+        let _alone = (!ONE_AT_A_TIME).then(|| self.lock.lock());
+        code(self.value.get())
+    }
+
+    /// The value as it is now.
+    #[inline]
+    pub fn get(&self) -> T {
+        // SAFETY: [slot-share] nobody sets it meanwhile.
+        self.locked(|value| unsafe { *value })
+    }
+
+    /// Changes it. The code runs no Python, which could let another thread run.
+    pub fn change(&self, code: impl FnOnce(&mut T)) {
+        // SAFETY: [slot-share] nobody else reads or sets it meanwhile.
+        self.locked(|value| code(unsafe { &mut *value }));
+    }
+}
+
 /// Whether one attached thread runs at a time.
 const ONE_AT_A_TIME: bool = cfg!(not(Py_GIL_DISABLED));
 
@@ -179,6 +215,7 @@ impl<T: Share> Slot<T> {
     /// [`leave`](Slot::leave) must be called once.
     #[inline]
     pub fn enter_until_left(&self) -> bool {
+        assert_attached();
         if self.state.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
             return true;
         }
@@ -214,8 +251,14 @@ impl<T: Share> Slot<T> {
     }
 
     /// Stops new uses.
+    #[inline]
     pub fn close(&self) -> Closed<T> {
-        assert_attached();
+        self.take().map_or_else(|| self.close_in_use(), Closed::Taken)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close_in_use(&self) -> Closed<T> {
         if self.state.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
             return Closed::Before;
         }
@@ -229,12 +272,10 @@ impl<T: Share> Slot<T> {
         }
     }
 
-    /// As [`close`](Slot::close), where what the value becomes is said before: `told` is called with the value where
-    /// somebody is using it, who will drop it. If that fails the slot stays open.
+    /// As [`close`](Slot::close) of a slot that [`take`](Slot::take) gave nothing of, where what the value becomes is said
+    /// before: `told` is called with the value where somebody is using it, who will drop it. If that fails the slot stays
+    /// open.
     pub fn close_told<E>(&self, told: impl FnOnce(&T) -> Result<(), E>) -> Result<Closed<T>, E> {
-        if let Some(value) = self.take() {
-            return Ok(Closed::Taken(value));
-        }
         let Some(value) = self.enter() else { return Ok(Closed::Before) };
         told(&value)?;
         if self.state.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
@@ -249,12 +290,22 @@ impl<T: Share> Slot<T> {
     }
 
     /// Takes the value out of an open slot that nobody uses: it looks closed until the value is put back, if it is.
+    #[inline]
     pub fn take(&self) -> Option<T> {
         assert_attached();
         if self.attached.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        self.state.compare_exchange(0, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        if ONE_AT_A_TIME {
+            // A use that may end on any thread begins on one that is attached, and so do closing and putting back: while
+            // there is none, nobody else changes it.
+            if self.state.load(Ordering::Acquire) != 0 {
+                return None;
+            }
+            self.state.store(CLOSED | TAKEN, Ordering::Release);
+        } else {
+            self.state.compare_exchange(0, CLOSED | TAKEN, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        }
         // SAFETY: [slot-taken] whoever sets `TAKEN` has the value to itself.
         Some(unsafe { ManuallyDrop::take(&mut *self.value.get()) })
     }

@@ -10,7 +10,7 @@ use crate::handle;
 use crate::handle::Equal;
 use crate::late;
 use crate::options;
-use crate::raw::{nothing, raw};
+use crate::raw::{exact, given, nothing, raw};
 use crate::slot::{Closed, Slot, Use};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -81,6 +81,14 @@ impl Deref for Argument<'_> {
 /// What an argument named `stream` may be: a `Stream`, or anything with `__cuda_stream__`.
 #[inline]
 pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
+    match exact::<Stream>(object.as_borrowed()) {
+        Some(stream) => stream.get().enter().map(Argument::Ours),
+        None => other_argument(object),
+    }
+}
+
+#[inline(never)]
+fn other_argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
     match object.cast::<Stream>() {
         Ok(stream) => Ok(Argument::Ours(stream.get().enter()?)),
         Err(_other) => match object.cast::<GraphBuilder>() {
@@ -93,11 +101,18 @@ pub fn argument<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Argument<'a>> {
 /// A stream of ours, or a graph builder's; `None` for anything else.
 #[inline]
 pub fn ours<'a>(object: &'a Bound<'_, PyAny>) -> Option<Argument<'a>> {
-    // Asked first: a cast that fails makes an error.
-    if object.is_exact_instance_of::<GraphBuilder>() {
-        return Some(Argument::Builders(object.cast_exact::<GraphBuilder>().ok()?.get().enter().ok()?));
+    match exact::<Stream>(object.as_borrowed()) {
+        Some(stream) => stream.get().slot.enter().map(Argument::Ours),
+        None => other_of_ours(object),
     }
-    Some(Argument::Ours(object.cast::<Stream>().ok()?.get().enter().ok()?))
+}
+
+#[inline(never)]
+fn other_of_ours<'a>(object: &'a Bound<'_, PyAny>) -> Option<Argument<'a>> {
+    match exact::<GraphBuilder>(object.as_borrowed()) {
+        Some(builder) => builder.get().enter().ok().map(Argument::Builders),
+        None => object.cast::<Stream>().ok()?.get().slot.enter().map(Argument::Ours),
+    }
 }
 
 /// Another library's object, kept alive by the shares of its stream.
@@ -366,23 +381,23 @@ fn event_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<&'a Event> {
 }
 
 raw!(static RECORD = |call| {
-    let ([event], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    let ([event], stream) = (call.plain()?, call.receiver::<Stream>());
     let event = Some(&*event).filter(|event| !event.is_none());
-    Some(stream.get().record(call.py, event, None).map(Bound::into_ptr))
+    Some(given(stream.get().record(call.py, event, None).map(Bound::into_ptr)))
 });
 
 raw!(static SYNC = |call| {
-    let ([], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    let ([], stream) = (call.plain()?, call.receiver::<Stream>());
     Some(nothing(call, stream.get().sync(call.py)))
 });
 
 raw!(static CLOSE = |call| {
-    let ([], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    let ([], stream) = (call.plain()?, call.receiver::<Stream>());
     Some(nothing(call, stream.get().close(call.py)))
 });
 
 raw!(static WAIT = |call| {
-    let ([other], stream) = (call.plain()?, call.receiver::<Stream>()?);
+    let ([other], stream) = (call.plain()?, call.receiver::<Stream>());
     Some(nothing(call, stream.get().wait(call.py, &other)))
 });
 

@@ -8,7 +8,7 @@ use crate::handle::Equal;
 use crate::memory;
 use crate::options;
 use crate::properties::DeviceProperties;
-use crate::raw::raw;
+use crate::raw::{object, raw};
 use crate::slot::Detached;
 use crate::stream::Stream;
 use cuirass::{EventOptions, StreamOptions};
@@ -16,6 +16,7 @@ use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple, PyType};
+use std::convert::identity;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod cached;
@@ -369,34 +370,31 @@ raw!(constructor static NEW = |call| {
     if !ordinal.is_exact_instance_of::<PyInt>() || cuirass::driver::is_forked() {
         return None;
     }
-    Some(Ok(Device::known(call.py, ordinal.extract().ok()?)?.into_ptr()))
+    Some(Device::known(call.py, ordinal.extract().ok()?)?.into_ptr())
 });
 
 raw!(static CREATE_STREAM = |call| {
-    let ([], device) = (call.plain()?, call.receiver::<Device>()?);
-    let made = match device.get().in_primary_context() {
-        Some(device) => run(call.py, || device.create_stream(&StreamOptions::default())).map(Stream::of),
-        None => device.get().create_stream(call.py, None, None),
-    };
-    Some(made.and_then(|stream| Ok(Bound::new(call.py, stream)?.into_ptr())))
+    let ([], device) = (call.plain()?, call.receiver::<Device>());
+    Some(match device.get().in_primary_context() {
+        Some(device) => object(call, run(call.py, || device.create_stream(&StreamOptions::default())), Stream::of),
+        None => object(call, device.get().create_stream(call.py, None, None), identity),
+    })
 });
 
 raw!(static CREATE_EVENT = |call| {
-    let ([], device) = (call.plain()?, call.receiver::<Device>()?);
-    let made = match device.get().in_primary_context() {
-        Some(device) => run(call.py, || device.create_event(&EventOptions::default())).map(Event::of),
-        None => device.get().create_event(call.py, None),
-    };
-    Some(made.and_then(|event| Ok(Bound::new(call.py, event)?.into_ptr())))
+    let ([], device) = (call.plain()?, call.receiver::<Device>());
+    Some(match device.get().in_primary_context() {
+        Some(device) => object(call, run(call.py, || device.create_event(&EventOptions::default())), Event::of),
+        None => object(call, device.get().create_event(call.py, None), identity),
+    })
 });
 
 raw!(static CREATE_GRAPH_BUILDER = |call| {
-    let ([], device) = (call.plain()?, call.receiver::<Device>()?);
-    let made = match device.get().in_primary_context() {
-        Some(device) => run(call.py, || device.create_graph_builder()).map(GraphBuilder::of),
-        None => device.get().create_graph_builder(call.py),
-    };
-    Some(made.and_then(|builder| Ok(Bound::new(call.py, builder)?.into_ptr())))
+    let ([], device) = (call.plain()?, call.receiver::<Device>());
+    Some(match device.get().in_primary_context() {
+        Some(device) => object(call, run(call.py, || device.create_graph_builder()), GraphBuilder::of),
+        None => object(call, device.get().create_graph_builder(call.py), identity),
+    })
 });
 
 /// Puts the methods in that are called most.

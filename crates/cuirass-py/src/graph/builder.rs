@@ -8,7 +8,7 @@ use crate::graph::exec::Graph;
 use crate::graph::keep;
 use crate::graph::options;
 use crate::number::Number;
-use crate::raw::{nothing, raw};
+use crate::raw::{given, nothing, object, raw};
 use crate::report::python_is_usable;
 use crate::slot::{Closed, Detached, Share, Slot, Use, drop_detached};
 use crate::stream::Stream;
@@ -18,6 +18,7 @@ use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyVal
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use std::convert::identity;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
@@ -532,23 +533,22 @@ impl GraphBuilder {
 }
 
 raw!(static BEGIN_BUILDING = |call| {
-    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
-    Some(builder.get().begin(call.py, CaptureMode::Relaxed).map(|()| builder.to_owned().into_ptr()))
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>());
+    Some(given(builder.get().begin(call.py, CaptureMode::Relaxed).map(|()| builder.to_owned().into_ptr())))
 });
 
 raw!(static END_BUILDING = |call| {
-    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
-    Some(builder.get().end(call.py).map(|()| builder.to_owned().into_ptr()))
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>());
+    Some(given(builder.get().end(call.py).map(|()| builder.to_owned().into_ptr())))
 });
 
 raw!(static COMPLETE = |call| {
-    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
-    let made = builder.get().complete(call.py, None);
-    Some(made.and_then(|graph| Ok(Bound::new(call.py, graph)?.into_ptr())))
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>());
+    Some(object(call, builder.get().complete(call.py, None), identity))
 });
 
 raw!(static CLOSE = |call| {
-    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>()?);
+    let ([], builder) = (call.plain()?, call.receiver::<GraphBuilder>());
     Some(nothing(call, builder.get().close(call.py)))
 });
 

@@ -185,12 +185,12 @@ impl Graph {
 }
 
 raw!(static LAUNCH = |call| {
-    let ([stream], graph) = (call.plain()?, call.receiver::<Graph>()?);
+    let ([stream], graph) = (call.plain()?, call.receiver::<Graph>());
     Some(nothing(call, graph.get().launch(call.py, &stream)))
 });
 
 raw!(static CLOSE = |call| {
-    let ([], graph) = (call.plain()?, call.receiver::<Graph>()?);
+    let ([], graph) = (call.plain()?, call.receiver::<Graph>());
     Some(nothing(call, graph.get().close(call.py)))
 });
 

@@ -10,7 +10,7 @@ use crate::memory::graph::GraphMemoryResource;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, let_owner_go};
-use crate::raw::{nothing, raw};
+use crate::raw::{exact, given, nothing, raw};
 use crate::slot::{Closed, Detached, Share, Slot};
 use crate::{stream, view};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
@@ -44,9 +44,44 @@ impl Buffer {
         resource.is_some_and(|resource| resource.is_instance_of::<GraphMemoryResource>())
     }
 
-    /// What is done before a buffer is closed that somebody is using, who will give the memory back.
+    /// Gives memory back that the Rust buffer knows how to. Apart, so that the buffer is not moved once more.
+    #[inline(never)]
+    fn close_ours(py: Python<'_>, buffer: cuirass::Buffer, stream: Option<&cuirass::Stream>) -> PyResult<()> {
+        error::close(py, || match stream {
+            None => buffer.close(),
+            Some(stream) => buffer.close_on(stream),
+        })
+    }
+
+    /// Gives memory back of which the slot is rid.
+    #[inline(never)]
+    fn give_back(&self, py: Python<'_>, memory: Memory, stream: Option<&cuirass::Stream>) -> PyResult<()> {
+        match memory {
+            Memory::Ours(buffer) => Buffer::close_ours(py, buffer, stream),
+            Memory::Owners(borrowed, owner) => {
+                let _borrowed = Detached::new(borrowed);
+                stream.map_or(Ok(()), |stream| let_owner_go(py, stream, self.address, owner))
+            }
+            Memory::Users(_borrowed, users) => {
+                if let Some(stream) = stream {
+                    users.set_stream(stream.clone());
+                }
+                users.close(py)
+            }
+        }
+    }
+
+    /// Closes a buffer that somebody is using, or that is closed.
     #[cold]
-    fn close_in_use(slf: &Bound<'_, Buffer>, memory: &Memory, stream: Option<&cuirass::Stream>) -> PyResult<()> {
+    fn close_in_use(slf: &Bound<'_, Buffer>, stream: Option<&cuirass::Stream>) -> PyResult<()> {
+        match slf.get().slot.close_told(|memory| Buffer::tell_users(slf, memory, stream))? {
+            Closed::Taken(memory) => slf.get().give_back(slf.py(), memory, stream),
+            Closed::InUse | Closed::Before => Ok(()),
+        }
+    }
+
+    /// What is done before a buffer is closed that somebody is using, who will give the memory back.
+    fn tell_users(slf: &Bound<'_, Buffer>, memory: &Memory, stream: Option<&cuirass::Stream>) -> PyResult<()> {
         let py = slf.py();
         if slf.get().is_of_a_graph(py) {
             return Err(PyRuntimeError::new_err(
@@ -208,23 +243,15 @@ impl Buffer {
     ///     For memory of a graph that a view is still there of: it is freed here or nowhere. The buffer stays open.
     #[pyo3(signature = (stream=None))]
     fn close(slf: &Bound<'_, Buffer>, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let stream = stream.map(stream::argument).transpose()?;
-        match slf.get().slot.close_told(|memory| Buffer::close_in_use(slf, memory, stream.as_deref()))? {
-            Closed::Taken(Memory::Ours(buffer)) => error::close(py, || match &stream {
-                None => buffer.close(),
-                Some(stream) => buffer.close_on(stream),
-            }),
-            Closed::Taken(Memory::Owners(borrowed, owner)) => {
-                let _borrowed = Detached::new(borrowed);
-                stream.map_or(Ok(()), |stream| let_owner_go(py, &stream, slf.get().address, owner))
-            }
-            Closed::Taken(Memory::Users(_borrowed, users)) => {
-                if let Some(stream) = &stream {
-                    users.set_stream(cuirass::Stream::clone(stream));
-                }
-                users.close(py)
-            }
-            Closed::InUse | Closed::Before => Ok(()),
+        let stream = match stream {
+            Some(stream) => Some(stream::argument(stream)?),
+            None => None,
+        };
+        let stream = stream.as_deref();
+        match slf.get().slot.take() {
+            Some(Memory::Ours(buffer)) => Buffer::close_ours(py, buffer, stream),
+            Some(memory) => slf.get().give_back(py, memory, stream),
+            None => Buffer::close_in_use(slf, stream),
         }
     }
 
@@ -566,10 +593,11 @@ impl Buffer {
 }
 
 raw!(static CLOSE = |call| {
-    let mut arguments = call.by_position()?;
-    let stream = arguments.next().filter(|stream| !stream.is_none());
-    let buffer = call.receiver::<Buffer>().filter(|_buffer| arguments.len() == 0)?;
-    Some(nothing(call, Buffer::close(&buffer, call.py, stream.as_deref())))
+    let stream = match call.plain() {
+        Some([stream]) => Some(stream).filter(|stream| !stream.is_none()),
+        None => call.plain().map(|[]| None)?,
+    };
+    Some(nothing(call, Buffer::close(&call.receiver::<Buffer>(), call.py, stream.as_deref())))
 });
 
 /// A copy between two buffers of one size, on a stream of ours that is not being captured; `None` for any other, of which
@@ -577,44 +605,40 @@ raw!(static CLOSE = |call| {
 #[inline(never)]
 fn copy_all(
     py: Python<'_>,
-    to: &Bound<'_, PyAny>,
-    from: &Bound<'_, PyAny>,
+    to: Borrowed<'_, '_, PyAny>,
+    from: Borrowed<'_, '_, PyAny>,
     stream: &Bound<'_, PyAny>,
 ) -> Option<PyResult<()>> {
-    // Asked first: a cast that fails makes an error.
-    if !(to.is_exact_instance_of::<Buffer>() && from.is_exact_instance_of::<Buffer>()) {
-        return None;
-    }
-    let (to, from) = (to.cast_exact::<Buffer>().ok()?.get(), from.cast_exact::<Buffer>().ok()?.get());
+    let (to, from) = (exact::<Buffer>(to)?.get(), exact::<Buffer>(from)?.get());
     let stream = stream::ours(stream)?;
-    if to.bytes != from.bytes || cuirass::graph::is_captured(&stream) {
+    let stream: &cuirass::Stream = &stream;
+    if to.bytes != from.bytes || cuirass::graph::is_captured(stream) {
         return None;
     }
     let (to, from) = (to.slot.enter()?, from.slot.enter()?);
-    let (to, from, stream): (&cuirass::Buffer, _, &cuirass::Stream) = (to.buffer(), from.buffer(), &stream);
+    let (to, from) = (to.buffer(), from.buffer());
     Some(copy::copy(py, to, from, stream, None))
 }
 
 raw!(static COPY_FROM = |call| {
-    let ([source, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
-    let copied = match copy_all(call.py, &buffer, &source, &stream) {
-        Some(copied) => copied,
-        None => Buffer::copy_from(&buffer, call.py, &source, &stream, None),
-    };
-    Some(nothing(call, copied))
+    let ([source, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>());
+    Some(match copy_all(call.py, buffer.as_any().as_borrowed(), source, &stream) {
+        Some(copied) => nothing(call, copied),
+        None => nothing(call, Buffer::copy_from(&buffer, call.py, &source, &stream, None)),
+    })
 });
 
 raw!(static COPY_TO = |call| {
-    let ([target, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
-    if let Some(copied) = copy_all(call.py, &target, &buffer, &stream) {
-        return Some(copied.map(|()| target.to_owned().into_ptr()));
+    let ([target, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>());
+    if let Some(copied) = copy_all(call.py, target, buffer.as_any().as_borrowed(), &stream) {
+        return Some(given(copied.map(|()| target.to_owned().into_ptr())));
     }
     let target = Some(&*target).filter(|target| !target.is_none());
-    Some(Buffer::copy_to(&buffer, call.py, target, &stream, None).map(Bound::into_ptr))
+    Some(given(Buffer::copy_to(&buffer, call.py, target, &stream, None).map(Bound::into_ptr)))
 });
 
 raw!(static FILL = |call| {
-    let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>()?);
+    let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>());
     Some(nothing(call, Buffer::fill(&buffer, call.py, &value, &stream)))
 });
 

@@ -9,7 +9,7 @@ use crate::memory::pool_attributes::MemPoolAttributes;
 use crate::memory::resource::{MemoryResource, enter, overrides_deallocate, size_of, through_override};
 use crate::number;
 use crate::options;
-use crate::raw::raw;
+use crate::raw::{object, raw};
 use crate::slot::{Closed, Detached, Slot};
 use crate::stream;
 use cuirass::MemoryResource as _;
@@ -18,6 +18,7 @@ use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
+use std::convert::identity;
 
 /// What resources that are a pool of the driver's have in common. Messages call it by the name that users know, that of
 /// its base; [`add`] gives it the name of its own that it is found by.
@@ -57,16 +58,27 @@ impl MemPool {
 
     /// Memory that goes back to the pool; `resource` is what the buffer says it comes from.
     #[inline]
-    pub fn allocate_ours<'py>(
+    pub fn allocate_ours(
         &self,
-        resource: &Bound<'py, PyAny>,
-        size: &Bound<'py, PyAny>,
-        stream: &Bound<'py, PyAny>,
+        resource: &Bound<'_, PyAny>,
+        size: &Bound<'_, PyAny>,
+        stream: &Bound<'_, PyAny>,
     ) -> PyResult<Buffer> {
+        self.allocate_for(resource.py(), size, stream)
+            .map(|buffer| Buffer::of_resource(buffer, resource.clone().unbind()))
+    }
+
+    #[inline]
+    fn allocate_for(
+        &self,
+        py: Python<'_>,
+        size: &Bound<'_, PyAny>,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<cuirass::Buffer> {
         let pool = enter(&self.slot)?;
         let (size, stream) = (size_of(size)?, stream::argument(stream)?);
-        let buffer = run(resource.py(), || pool.allocate(size, &stream))?;
-        Ok(Buffer::of_resource(buffer, resource.clone().unbind()))
+        let stream: &cuirass::Stream = &stream;
+        run(py, || pool.allocate(size, stream))
     }
 
     /// How a closed or open resource is shown.
@@ -414,9 +426,14 @@ impl DeviceMemoryResource {
 }
 
 raw!(static ALLOCATE = |call| {
-    let ([size, stream], pool) = (call.one_and_stream()?, call.receiver::<MemPool>()?);
-    let made = MemPool::allocate(&pool, call.py, &size, &stream);
-    Some(made.and_then(|buffer| Ok(Bound::new(call.py, buffer)?.into_ptr())))
+    let ([size, stream], pool) = (call.one_and_stream()?, call.receiver::<MemPool>());
+    // Asked here already: most are of this class.
+    Some(match pool.is_exact_instance_of::<DeviceMemoryResource>() {
+        true => object(call, pool.get().allocate_for(call.py, &size, &stream), |buffer| {
+            Buffer::of_resource(buffer, pool.as_any().to_owned().unbind())
+        }),
+        false => object(call, MemPool::allocate(&pool, call.py, &size, &stream), identity),
+    })
 });
 
 /// Adds the class that the pools have in common, with the methods that are called most.

@@ -4,7 +4,7 @@ use crate::context::not_yet;
 use crate::error::ask;
 use crate::nested;
 use crate::number::Number;
-use crate::raw::raw;
+use crate::raw::{given, raw};
 use crate::stream::Stream;
 use crate::view::copy;
 use crate::view::dlpack::{self, CPU, CUDA, Device, Dims, refused};
@@ -636,9 +636,9 @@ fn view_argument<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'
 }
 
 raw!(static FROM_ANY_INTERFACE = |call| {
-    let ([object, stream_ptr], class) = (call.one_and_stream_ptr()?, call.receiver::<PyType>()?);
+    let ([object, stream_ptr], class) = (call.one_and_stream_ptr()?, call.receiver::<PyType>());
     let stream_ptr = Some(&*stream_ptr).filter(|stream| !stream.is_none());
-    Some(StridedMemoryView::from_any_interface(&class, &object, stream_ptr).map(Bound::into_ptr))
+    Some(given(StridedMemoryView::from_any_interface(&class, &object, stream_ptr).map(Bound::into_ptr)))
 });
 
 /// Puts the method in that is called most.
