@@ -139,6 +139,28 @@ class Producer:
         return new_capsule(ctypes.addressof(managed), name, None)
 
 
+# What is wrong of a tensor of 2 times 3 elements, and what is said of it.
+WRONG_TENSORS = [
+    ({"data": None}, "null"),
+    ({"null_shape": True}, "no shape"),
+    ({"shape": (-1, 2)}, "negative"),
+    ({"shape": (1 << 40, 1 << 40)}, "address space"),
+    ({"shape": (1 << 60, 8), "strides": None}, "address space"),
+    ({"strides": (1 << 62, 1)}, "address space"),
+    ({"strides": (-(1 << 60), 1)}, "address space"),
+    ({"data": (1 << 64) - 8, "strides": None}, "address space"),
+    ({"ndim": -1}, "dimensions"),
+    ({"ndim": 1 << 30}, "dimensions"),
+    ({"dtype": (2, 32, 0)}, "no bits"),
+    ({"dtype": (2, 0, 1)}, "no bits"),
+    ({"dtype": (2, 4, 1)}, "4 bits"),
+    ({"byte_offset": (1 << 64) - 1}, "address space"),
+    ({"device": (4, 0)}, "device type 4"),
+    ({"device": (10, 0)}, "device type 10"),
+    ({"device": (2, -1)}, "device -1"),
+]
+
+
 class Interface:
     """Has an array interface."""
 

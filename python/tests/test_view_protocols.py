@@ -20,6 +20,7 @@ from .producers import (
     CUDA,
     DELETER,
     READ_ONLY,
+    WRONG_TENSORS,
     Interface,
     ManagedVersioned,
     Producer,
@@ -360,6 +361,53 @@ def test_interfaces_in_c(device, stream):
     newest, _, _ = make_api("other", major=2, previous=ctypes.addressof(api))
     StridedMemoryView.from_dlpack(newest(ADDRESS, (2,), (1,)), -1)
     assert calls == ["export"], "the chain leads to one that is known"
+
+
+@pytest.mark.parametrize("axes", range(7))
+@pytest.mark.parametrize("has_strides", [True, False])
+def test_a_borrowed_tensor_may_change_afterwards(axes, has_strides):
+    """As torch's do in place: a view has numbers of its own."""
+    torch, calls, _ = make_api("torch")
+    shape = (2, 3, 2, 1, 4, 2)[:axes]
+    strides = (1, 2, 6, 0, 12, 48)[:axes] if has_strides else None
+    for cls in (StridedMemoryView, type("Sub", (StridedMemoryView,), {})):
+        tensor = torch(ADDRESS, shape, strides)
+        view = cls.from_any_interface(tensor, stream_ptr=-1)
+        for at in range(axes):
+            tensor.tensor.shape[at] = 99
+            if has_strides:
+                tensor.tensor.strides[at] = 99
+        assert type(view) is cls
+        assert (view.shape, view.strides, view.exporting_obj) == (shape, strides, tensor)
+        assert view._layout.volume == int(np.prod(shape))
+        assert view._layout.is_contiguous_c is (not has_strides or axes < 2)
+    assert calls == ["borrow", "borrow"]
+
+
+@pytest.mark.parametrize(("axes", "shape"), [(0, False), (0, True), (2, False)])
+def test_a_borrowed_tensor_without_numbers(axes, shape):
+    torch, calls, _ = make_api("torch")
+    tensor = torch(ADDRESS, (2, 3)[:axes], None, null_shape=not shape)
+    if axes == 0:
+        view = StridedMemoryView.from_any_interface(tensor, -1)
+        assert (view.shape, view.strides, view.size) == ((), None, 1)
+    else:
+        with pytest.raises(BufferError, match="no shape"):
+            StridedMemoryView.from_any_interface(tensor, -1)
+    assert calls == ["borrow"]
+    assert sys.getrefcount(tensor) == (3 if axes == 0 else 2)
+
+
+@pytest.mark.parametrize(("arguments", "text"), WRONG_TENSORS)
+def test_a_wrong_borrowed_tensor(arguments, text):
+    torch, calls, _ = make_api("torch")
+    arguments = {"data": ADDRESS, "shape": (2, 3), "strides": (3, 1), **arguments}
+    tensor = torch(arguments.pop("data"), arguments.pop("shape"), **arguments)
+    for make in (StridedMemoryView.from_dlpack, StridedMemoryView.from_any_interface):
+        with pytest.raises(BufferError, match=text):
+            make(tensor, -1)
+    assert calls == ["borrow", "borrow"]
+    assert sys.getrefcount(tensor) == 2, "what is refused is not kept"
 
 
 def test_streams_of_interfaces_in_c(device, stream):

@@ -5,28 +5,40 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 /// How many may be let go of within each other.
-const DEEP: usize = 32;
+const DEEP: u32 = 32;
 
 thread_local! {
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// How many are being let go of within each other, and whether some were put off: one word, for one look at what is
+    /// the thread's own.
+    static STATE: Cell<State> = const { Cell::new(State { depth: 0, put_off: false }) };
     /// What the outermost one lets go of when it is done with its own.
     static LATER: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    depth: u32,
+    put_off: bool,
 }
 
 /// Drops a value. The thread is attached to the interpreter.
 #[inline]
 pub fn let_go<T: Send + 'static>(value: T) {
-    let depth = DEPTH.get();
-    if depth >= DEEP {
-        put_off(Box::new(value));
-        return;
-    }
-    DEPTH.set(depth + 1);
-    drop(value);
-    DEPTH.set(depth);
-    if depth == 0 {
-        finish();
-    }
+    STATE.with(|state| {
+        let before = state.get();
+        if before.depth >= DEEP {
+            put_off(Box::new(value));
+            state.set(State { put_off: true, ..before });
+            return;
+        }
+        state.set(State { depth: before.depth + 1, ..before });
+        drop(value);
+        let after = State { depth: before.depth, ..state.get() };
+        state.set(after);
+        if after.put_off && after.depth == 0 {
+            finish(state);
+        }
+    });
 }
 
 #[cold]
@@ -36,12 +48,12 @@ fn put_off(value: Box<dyn Any + Send>) {
     let _put = LATER.try_with(|later| later.borrow_mut().extend(value.take()));
 }
 
-#[inline]
-fn finish() {
+#[cold]
+fn finish(state: &Cell<State>) {
     let next = || LATER.try_with(|later| later.borrow_mut().pop()).unwrap_or(None);
+    state.set(State { depth: 1, put_off: true });
     while let Some(value) = next() {
-        DEPTH.set(1);
         drop(value);
-        DEPTH.set(0);
     }
+    state.set(State { depth: 0, put_off: false });
 }

@@ -4,7 +4,7 @@
 use crate::error::run;
 use crate::view::dlpack::{self, CUDA, CUDA_MANAGED, DataType, Device, Dims};
 use crate::view::dtype::{self, Dtype};
-use crate::view::parts::Parts;
+use crate::view::parts::{Holds, Parts};
 use cuirass::memory::pointer_info;
 use cuirass_fault::lock::Mutex;
 use pyo3::ffi;
@@ -34,10 +34,13 @@ pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Option<Parts>> {
     let Some(shape) = numbers(&object.getattr(intern!(py, "shape"))?)? else { return Ok(None) };
     let Some(mut strides) = numbers(&object.getattr(intern!(py, "strides"))?)? else { return Ok(None) };
     let item = i64::from(itemsize);
-    if pointer == 0 || id < 0 || shape.len() != strides.len() || strides.iter().any(|stride| stride % item != 0) {
+    if pointer == 0 || id < 0 || shape.len() != strides.len() {
         return Ok(None);
     }
-    strides.iter_mut().for_each(|stride| *stride /= item);
+    for stride in &mut strides {
+        let Some(elements) = dlpack::in_elements(*stride, item) else { return Ok(None) };
+        *stride = elements;
+    }
     let itemsize = usize::from(itemsize);
     let range = dlpack::volume(&shape, itemsize).and_then(|_bytes| dlpack::span(&shape, &strides, itemsize));
     let fits = |(low, high)| pointer.checked_add_signed(low).is_some() && pointer.checked_add_signed(high).is_some();
@@ -56,9 +59,7 @@ pub fn read(object: &Bound<'_, PyAny>) -> PyResult<Option<Parts>> {
         dtype: Dtype::Code(code),
         readonly: false,
         exporter: Some(object.clone().unbind()),
-        tensor: None,
-        buffer: None,
-        parent: None,
+        holds: Holds::Nothing,
     }))
 }
 

@@ -83,6 +83,9 @@ pub struct ManagedVersioned {
 
 pub type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
+/// Says what the tensor of an object is, which is not taken.
+pub type Borrow = unsafe extern "C" fn(*mut PyObject, *mut Tensor) -> c_int;
+
 /// `DLPackExchangeAPI`: what a type offers to C for its objects. "No sync": whoever calls orders the streams.
 #[repr(C)]
 pub struct ExchangeApi {
@@ -92,12 +95,36 @@ pub struct ExchangeApi {
         Option<unsafe extern "C" fn(*mut Tensor, *mut *mut ManagedVersioned, *mut c_void, Option<SetError>) -> c_int>,
     pub export: Option<unsafe extern "C" fn(*mut PyObject, *mut *mut ManagedVersioned) -> c_int>,
     pub import: Option<unsafe extern "C" fn(*mut ManagedVersioned, *mut *mut PyObject) -> c_int>,
-    pub borrow: Option<unsafe extern "C" fn(*mut PyObject, *mut Tensor) -> c_int>,
+    pub borrow: Option<Borrow>,
     pub current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-/// A shape, or strides; without an allocation up to four dimensions.
-pub type Dims = SmallVec<[i64; 4]>;
+/// A shape, or strides; without an allocation up to [`FEW`] dimensions.
+pub type Dims = SmallVec<[i64; FEW]>;
+
+/// The dimensions that need none.
+pub const FEW: usize = 4;
+
+/// The numbers as a shape, or as strides.
+#[inline(always)]
+pub fn dims(numbers: &[i64]) -> Dims {
+    // One by one: a copy of a length that is not known beforehand is a call, which costs more than these.
+    let at = |axis: usize| numbers.get(axis).copied().unwrap_or(0);
+    if numbers.len() > FEW {
+        return Dims::from_slice(numbers);
+    }
+    Dims::from_buf_and_len([at(0), at(1), at(2), at(3)], numbers.len())
+}
+
+/// A stride of so many bytes in elements; `None` where it is no whole number of them.
+#[inline]
+pub fn in_elements(bytes: i64, itemsize: i64) -> Option<i64> {
+    // Nearly every size is a power of two, and a division takes longer than all that is done for an array beside it.
+    if itemsize & (itemsize - 1) == 0 {
+        return (bytes & (itemsize - 1) == 0).then(|| bytes >> itemsize.trailing_zeros());
+    }
+    (bytes % itemsize == 0).then(|| bytes / itemsize)
+}
 
 /// The strides, in elements, of an array in C order.
 pub fn compact_strides(shape: &[i64]) -> Dims {
@@ -111,6 +138,7 @@ pub fn compact_strides(shape: &[i64]) -> Dims {
 }
 
 /// How many elements a shape has; `None` where it has no number, or where they do not fit in the address space.
+#[inline(always)]
 pub fn volume(shape: &[i64], itemsize: usize) -> Option<u64> {
     let mut elements = 1_u64;
     let mut is_empty = false;
@@ -129,6 +157,7 @@ pub fn volume(shape: &[i64], itemsize: usize) -> Option<u64> {
 
 /// The first and the last byte past all elements, relative to the address of the first element; `None` where that is out
 /// of range. Without elements both are 0.
+#[inline(always)]
 pub fn span(shape: &[i64], strides: &[i64], itemsize: usize) -> Option<(i64, i64)> {
     let itemsize = i64::try_from(itemsize).ok()?;
     let (mut low, mut high) = (0_i64, 0_i64);
@@ -153,6 +182,7 @@ pub fn refused(message: impl Into<String>) -> PyErr {
 }
 
 /// The bytes of an element.
+#[inline]
 pub fn itemsize(dtype: DataType, flags: u64) -> PyResult<usize> {
     let bits = usize::from(dtype.bits) * usize::from(dtype.lanes);
     if bits == 0 {

@@ -3,11 +3,11 @@
 
 use crate::number::kind_of;
 use crate::view::dlpack::{
-    self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Dims, Managed, ManagedVersioned, READ_ONLY, Tensor, UNVERSIONED,
-    USED_UNVERSIONED, USED_VERSIONED, VERSION, VERSIONED, refused,
+    self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DataType, Device, Managed, ManagedVersioned, READ_ONLY, Tensor,
+    UNVERSIONED, USED_UNVERSIONED, USED_VERSIONED, VERSION, VERSIONED, refused,
 };
 use crate::view::dtype::Dtype;
-use crate::view::parts::Parts;
+use crate::view::parts::{Holds, Parts};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::CStr;
@@ -60,8 +60,8 @@ impl Taken {
     pub fn into_parts(self, exporter: Option<Py<PyAny>>) -> PyResult<Parts> {
         let (tensor, flags) = self.tensor();
         // SAFETY: [dlpack-tensor] its shape and strides live as long as it.
-        let parts = unsafe { describe(tensor, flags)? };
-        Ok(Parts { exporter, tensor: Some(self), ..parts })
+        let seen = unsafe { describe(tensor, flags)? };
+        Ok(seen.into_parts(exporter, Holds::Tensor(self)))
     }
 }
 
@@ -117,11 +117,51 @@ fn rename(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<()> {
     }
 }
 
+/// What was read of a tensor, and checked. Its numbers are where the exporter has them.
+pub struct Seen<'a> {
+    pointer: u64,
+    device: Device,
+    shape: &'a [i64],
+    /// Before version 1.2 none means that the array is in C order.
+    strides: Option<&'a [i64]>,
+    itemsize: usize,
+    dtype: DataType,
+    readonly: bool,
+}
+
+impl Seen<'_> {
+    /// Whether a view of it has no further memory of its own.
+    #[inline(always)]
+    pub fn is_small(&self) -> bool {
+        self.shape.len() <= dlpack::FEW && self.strides.is_some()
+    }
+
+    /// The view of it, with what keeps its memory.
+    #[inline(always)]
+    pub fn into_parts(self, exporter: Option<Py<PyAny>>, holds: Holds) -> Parts {
+        Parts {
+            pointer: self.pointer,
+            device: self.device,
+            ask_driver: false,
+            shape: dlpack::dims(self.shape),
+            strides: self.strides.map_or_else(|| dlpack::compact_strides(self.shape), dlpack::dims),
+            has_strides: self.strides.is_some(),
+            itemsize: self.itemsize,
+            dtype: Dtype::Code(self.dtype),
+            readonly: self.readonly,
+            exporter,
+            holds,
+        }
+    }
+}
+
 /// What a tensor says of itself, checked as far as it can be.
 ///
 /// # Safety
-/// The tensor's shape and strides, where they are not null, have as many numbers as it has dimensions.
-pub unsafe fn describe(tensor: &Tensor, flags: u64) -> PyResult<Parts> {
+/// The tensor's shape and strides, where they are not null, have as many numbers as it has dimensions, for as long as
+/// what is returned is used.
+#[inline(always)]
+pub unsafe fn describe<'a>(tensor: &Tensor, flags: u64) -> PyResult<Seen<'a>> {
     if !matches!(tensor.device.kind, CPU | CUDA | CUDA_HOST | CUDA_MANAGED) {
         let message = format!("memory of DLPack's device type {} is neither the host's nor CUDA's", tensor.device.kind);
         return Err(refused(message));
@@ -130,37 +170,38 @@ pub unsafe fn describe(tensor: &Tensor, flags: u64) -> PyResult<Parts> {
         return Err(refused(format!("the DLPack tensor is on device {}", tensor.device.id)));
     }
     let itemsize = dlpack::itemsize(tensor.dtype, flags)?;
+    let count = count_axes(tensor.ndim)?;
     // SAFETY: [dlpack-tensor] the caller's promise.
-    let (shape, strides) = unsafe { (numbers(tensor.shape, tensor.ndim)?, numbers(tensor.strides, tensor.ndim)?) };
-    let Some(shape) = shape else { return Err(refused("the DLPack tensor has dimensions and no shape")) };
-    let volume = dlpack::volume(&shape, itemsize)
+    let (shape, strides) = unsafe { (numbers(tensor.shape, count), numbers(tensor.strides, count)) };
+    let shape = match shape {
+        Some(shape) => shape,
+        None if count == 0 => &[],
+        None => return Err(refused("the DLPack tensor has dimensions and no shape")),
+    };
+    let volume = dlpack::volume(shape, itemsize)
         .ok_or_else(|| refused("the DLPack tensor's shape is negative, or does not fit in the address space"))?;
-    // Before version 1.2 none means that the array is in C order.
-    let has_strides = strides.is_some() && !tensor.strides.is_null();
-    let strides = strides.unwrap_or_else(|| dlpack::compact_strides(&shape));
     if volume > 0 && tensor.data.is_null() {
         return Err(refused("the DLPack tensor has elements and no memory: its data is null"));
     }
     let address = tensor.data.addr() as u64;
     let pointer = address.checked_add(tensor.byte_offset).ok_or_else(out_of_range)?;
-    let (low, high) = dlpack::span(&shape, &strides, itemsize).ok_or_else(out_of_range)?;
+    let span = match strides {
+        Some(strides) => dlpack::span(shape, strides, itemsize),
+        // In C order they lie behind each other.
+        None => dlpack::span(&[volume.cast_signed()], &[1], itemsize),
+    };
+    let (low, high) = span.ok_or_else(out_of_range)?;
     if pointer.checked_add_signed(low).is_none() || pointer.checked_add_signed(high).is_none() {
         return Err(out_of_range());
     }
-    Ok(Parts {
+    Ok(Seen {
         pointer,
         device: tensor.device,
-        ask_driver: false,
         shape,
         strides,
-        has_strides,
         itemsize,
-        dtype: Dtype::Code(tensor.dtype),
+        dtype: tensor.dtype,
         readonly: flags & READ_ONLY != 0,
-        exporter: None,
-        tensor: None,
-        buffer: None,
-        parent: None,
     })
 }
 
@@ -169,20 +210,25 @@ fn out_of_range() -> PyErr {
     refused("the DLPack tensor's elements do not all fit in the address space")
 }
 
-/// The numbers of a shape or of strides; `None` where there are none and should be.
+/// How many dimensions there are.
+#[inline]
+fn count_axes(ndim: i32) -> PyResult<usize> {
+    const MOST: usize = 1 << 10;
+    let count = usize::try_from(ndim).ok().filter(|count| *count <= MOST);
+    count.ok_or_else(|| refused(format!("the DLPack tensor has {ndim} dimensions")))
+}
+
+/// The numbers of a shape or of strides; `None` where there are none.
 ///
 /// # Safety
 /// As of [`describe`].
-unsafe fn numbers(at: *const i64, ndim: i32) -> PyResult<Option<Dims>> {
-    const MOST: usize = 1 << 10;
-    let count = usize::try_from(ndim).ok().filter(|count| *count <= MOST);
-    let Some(count) = count else { return Err(refused(format!("the DLPack tensor has {ndim} dimensions"))) };
-    if count == 0 {
-        return Ok(Some(Dims::new()));
+#[inline]
+unsafe fn numbers<'a>(at: *const i64, count: usize) -> Option<&'a [i64]> {
+    match count {
+        _ if at.is_null() => None,
+        // Where there are none, nothing is said of where they are.
+        0 => Some(&[]),
+        // SAFETY: [dlpack-tensor] the caller's promise.
+        _ => Some(unsafe { slice::from_raw_parts(at, count) }),
     }
-    if at.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: [dlpack-tensor] the caller's promise.
-    Ok(Some(Dims::from_slice(unsafe { slice::from_raw_parts(at, count) })))
 }

@@ -4,7 +4,7 @@ use crate::error::raised;
 use crate::number;
 use crate::view::dlpack::{self, CPU, CUDA, Device, Dims, refused};
 use crate::view::dtype;
-use crate::view::parts::Parts;
+use crate::view::parts::{Holds, Parts};
 use crate::view::protocol::order;
 use cuirass::memory::pointer_info;
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
@@ -150,9 +150,7 @@ fn read(interface: &Bound<'_, PyDict>, exporter: &Bound<'_, PyAny>) -> PyResult<
         dtype,
         readonly,
         exporter: Some(exporter.clone().unbind()),
-        tensor: None,
-        buffer: None,
-        parent: None,
+        holds: Holds::Nothing,
     })
 }
 
@@ -182,11 +180,9 @@ fn layout(shape: &[i64], strides: Option<Dims>, itemsize: usize) -> PyResult<(Di
     }
     let step = i64::try_from(itemsize).unwrap_or(i64::MAX);
     for stride in &mut strides {
-        if *stride % step != 0 {
-            let message = format!("a stride of {stride} bytes is no multiple of an element's {itemsize}");
-            return Err(PyValueError::new_err(message));
-        }
-        *stride /= step;
+        *stride = dlpack::in_elements(*stride, step).ok_or_else(|| {
+            PyValueError::new_err(format!("a stride of {stride} bytes is no multiple of an element's {itemsize}"))
+        })?;
     }
     Ok((strides, !shape.is_empty()))
 }

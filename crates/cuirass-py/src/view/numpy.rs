@@ -4,7 +4,7 @@
 
 use crate::view::dlpack::{self, CPU, DataType, Device, Dims};
 use crate::view::dtype::{BOOL, COMPLEX, Dtype, FLOAT, INT, UINT, code_of_object, scalar};
-use crate::view::parts::Parts;
+use crate::view::parts::{Holds, Parts};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -175,11 +175,9 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         let (extents, steps) =
             unsafe { (slice::from_raw_parts(array.shape, count), slice::from_raw_parts(array.strides, count)) };
         for (extent, step) in extents.iter().zip(steps) {
-            if step % itemsize != 0 {
-                return Ok(None);
-            }
+            let Some(stride) = dlpack::in_elements(*step as i64, itemsize as i64) else { return Ok(None) };
             shape.push(*extent as i64);
-            strides.push((*step / itemsize) as i64);
+            strides.push(stride);
         }
     }
     let is_implied = protocol == As::ArrayInterface && array.flags & C_CONTIGUOUS != 0;
@@ -199,9 +197,7 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         dtype: Dtype::Object(dtype.unbind(), code),
         readonly: array.flags & WRITEABLE == 0,
         exporter: Some(object.clone().unbind()),
-        tensor: None,
-        buffer: None,
-        parent: None,
+        holds: Holds::Nothing,
     }))
 }
 

@@ -33,12 +33,18 @@ pub struct Parts {
     pub dtype: Dtype,
     pub readonly: bool,
     pub exporter: Option<Py<PyAny>>,
+    pub holds: Holds,
+}
+
+/// What a view holds for its memory, beside its exporter.
+pub enum Holds {
+    Nothing,
     /// What DLPack gave, which is deleted with the view.
-    pub tensor: Option<Taken>,
+    Tensor(Taken),
     /// A buffer's memory, of which the view has a share.
-    pub buffer: Option<Use>,
+    Buffer(Use),
     /// The view that this is another view of, and whose memory it shares.
-    pub parent: Option<Parent>,
+    View(Parent),
 }
 
 /// The view that another one was made of by `view()`.
@@ -57,6 +63,14 @@ impl Parts {
         }
     }
 
+    /// The view that this is another view of.
+    pub fn parent(&self) -> Option<&Parent> {
+        match &self.holds {
+            Holds::View(parent) => Some(parent),
+            Holds::Nothing | Holds::Tensor(_) | Holds::Buffer(_) => None,
+        }
+    }
+
     /// The device as it is exported.
     pub fn exported_device(&self, py: Python<'_>) -> PyResult<Device> {
         if self.ask_driver && self.device.kind == CUDA {
@@ -72,7 +86,7 @@ impl Parts {
 
     /// The first byte of the memory and the one behind the last: of the buffer, or of the elements.
     fn limits(&self) -> Option<(u64, u64)> {
-        if let Some(buffer) = &self.buffer {
+        if let Holds::Buffer(buffer) = &self.holds {
             let (address, bytes) = buffer.0.get().range();
             return Some((address, address.checked_add(bytes as u64)?));
         }
@@ -103,7 +117,12 @@ impl Drop for Use {
 /// The parts of a view of an object, by DLPack if it has that, else by its CUDA array interface.
 pub fn of_any(object: &Bound<'_, PyAny>, stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<Parts> {
     let consumer = protocol::consumer(stream_ptr)?;
-    match protocol::offers(object)? {
+    of_offers(object, protocol::offers(object)?, consumer)
+}
+
+/// The same of an object whose class has been looked at.
+pub fn of_offers(object: &Bound<'_, PyAny>, offers: Offers, consumer: i64) -> PyResult<Parts> {
+    match offers {
         Offers::Methods => {}
         offers => return protocol::from_offers(object, offers, consumer),
     }
@@ -157,9 +176,7 @@ pub fn of_buffer(
         dtype,
         readonly: is_readonly,
         exporter: Some(buffer.clone().into_any().unbind()),
-        tensor: None,
-        buffer: Some(held),
-        parent: None,
+        holds: Holds::Buffer(held),
     })
 }
 
@@ -185,10 +202,7 @@ pub fn again(
         }
     };
     // The root has the memory; a view of a view keeps that one, and no chain.
-    let root = match &parts.parent {
-        Some(parent) => parent.view.bind(py),
-        None => view,
-    };
+    let root = parts.parent().map_or(view, |parent| parent.view.bind(py));
     let memory = root.get().parts();
     let own = match layout {
         Some(layout) => layout.clone(),
@@ -221,9 +235,7 @@ pub fn again(
         dtype,
         readonly: parts.readonly,
         exporter: parts.exporter.as_ref().map(|exporter| exporter.clone_ref(py)),
-        tensor: None,
-        buffer: None,
-        parent: Some(Parent { view: root.clone().unbind(), layout: own.unbind() }),
+        holds: Holds::View(Parent { view: root.clone().unbind(), layout: own.unbind() }),
     })
 }
 

@@ -6,18 +6,20 @@ use crate::late;
 use crate::number::{Refused, out_of_range, read};
 use crate::stream;
 use crate::view::cupy;
-use crate::view::dlpack::{self, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCHANGE_API, ExchangeApi, VERSION, refused};
+use crate::view::dlpack::{
+    self, Borrow, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCHANGE_API, ExchangeApi, VERSION, refused,
+};
 use crate::view::export::pair;
-use crate::view::import::{self, Taken};
+use crate::view::import::{self, Seen, Taken};
 use crate::view::numpy::{self, As};
-use crate::view::parts::Parts;
+use crate::view::parts::{Holds, Parts};
 use cuirass_fault::lock::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyInt, PyTuple, PyType};
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -33,6 +35,17 @@ pub enum Offers {
     Attributes,
     /// Nothing.
     Methods,
+}
+
+impl Offers {
+    /// What reads a tensor without taking it, where nobody is to order anything.
+    #[inline(always)]
+    pub fn borrow(self, consumer: i64) -> Option<Borrow> {
+        match self {
+            Offers::Api(api, Borrowing::Allowed) if consumer == -1 => api.borrow,
+            _ => None,
+        }
+    }
 }
 
 /// Whether a tensor may be read without taking it. That says nothing of whether it may be written to, so it is done with
@@ -63,7 +76,7 @@ static KNOWN: [Known; 32] = [const {
 static ADDING: Mutex<()> = Mutex::new(());
 
 /// What an object's class offers.
-#[inline]
+#[inline(always)]
 pub fn offers(object: &Bound<'_, PyAny>) -> PyResult<Offers> {
     let class = object.get_type_ptr();
     if numpy::is_array(class) {
@@ -75,7 +88,7 @@ pub fn offers(object: &Bound<'_, PyAny>) -> PyResult<Offers> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn find(class: *mut ffi::PyTypeObject) -> Option<Offers> {
     for known in &KNOWN {
         let found = known.class.load(Ordering::Acquire);
@@ -157,14 +170,26 @@ fn exchange_api(class: &Bound<'_, PyType>) -> PyResult<Option<&'static ExchangeA
     Ok(None)
 }
 
+/// -1, of which the interpreter has one object: an int that it is converts without a call.
+static NOBODY: PyOnceLock<Py<PyInt>> = PyOnceLock::new();
+
 /// The stream that a view will be used on; -1 where nobody is to order anything.
-#[inline]
+#[inline(always)]
 pub fn consumer(stream_ptr: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
     let Some(stream) = stream_ptr else {
         return Err(refused(
             "stream_ptr=None is ambiguous: give the consumer's stream (a Stream or its handle), or -1 for no ordering",
         ));
     };
+    let py = stream.py();
+    if stream.is(NOBODY.get_or_init(py, || PyInt::new(py, -1).unbind())) {
+        return Ok(-1);
+    }
+    read_consumer(stream)
+}
+
+#[inline(never)]
+fn read_consumer(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
     let number = match read(stream.as_borrowed()) {
         Ok(number) => number,
         Err(Refused::Kind(_)) => {
@@ -206,6 +231,7 @@ pub fn from_dlpack(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> 
 }
 
 /// The same of an object whose class has been looked at.
+#[inline(always)]
 pub fn from_offers(object: &Bound<'_, PyAny>, offers: Offers, consumer: i64) -> PyResult<Parts> {
     match offers {
         Offers::Array => match numpy::read(object, As::DlPack)? {
@@ -222,19 +248,13 @@ pub fn from_offers(object: &Bound<'_, PyAny>, offers: Offers, consumer: i64) -> 
 }
 
 /// The view of an object, by the C interface of its class.
-pub fn by_api(object: &Bound<'_, PyAny>, api: &ExchangeApi, borrowing: Borrowing, consumer: i64) -> PyResult<Parts> {
+#[inline(always)]
+fn by_api(object: &Bound<'_, PyAny>, api: &ExchangeApi, borrowing: Borrowing, consumer: i64) -> PyResult<Parts> {
     let py = object.py();
-    let exporter = object.clone().unbind();
+    let exporter = || Some(object.clone().unbind());
     let parts = match (borrowing, api.borrow, api.export) {
         (Borrowing::Allowed, Some(borrow), _) => {
-            let mut tensor = MaybeUninit::<dlpack::Tensor>::uninit();
-            // SAFETY: [exchange-api] attached, with an object of the class; what it fills in is read at once.
-            unsafe {
-                if borrow(object.as_ptr(), tensor.as_mut_ptr()) != 0 {
-                    return Err(raised(py));
-                }
-                Parts { exporter: Some(exporter), ..import::describe(tensor.assume_init_ref(), 0)? }
-            }
+            borrowed(object, borrow, |seen| Ok(seen.into_parts(exporter(), Holds::Nothing)))?
         }
         (_, _, Some(export)) => {
             let mut tensor = null_mut();
@@ -243,7 +263,7 @@ pub fn by_api(object: &Bound<'_, PyAny>, api: &ExchangeApi, borrowing: Borrowing
                 return Err(raised(py));
             }
             let Some(tensor) = NonNull::new(tensor) else { return Err(raised(py)) };
-            Taken::Versioned(tensor).into_parts(Some(exporter))?
+            Taken::Versioned(tensor).into_parts(exporter())?
         }
         (_, _, None) => return by_methods(object, consumer),
     };
@@ -261,6 +281,24 @@ pub fn by_api(object: &Bound<'_, PyAny>, api: &ExchangeApi, borrowing: Borrowing
     Ok(parts)
 }
 
+/// What is made of a tensor, whose shape and strides are there meanwhile, if nobody changes the object.
+#[inline(always)]
+pub fn borrowed<R>(
+    object: &Bound<'_, PyAny>,
+    borrow: Borrow,
+    make: impl FnOnce(Seen<'_>) -> PyResult<R>,
+) -> PyResult<R> {
+    let mut tensor = MaybeUninit::<dlpack::Tensor>::uninit();
+    // SAFETY: [exchange-api] attached, with an object of the class; what it fills in is read at once.
+    let seen = unsafe {
+        if borrow(object.as_ptr(), tensor.as_mut_ptr()) != 0 {
+            return Err(raised(object.py()));
+        }
+        import::describe(tensor.assume_init_ref(), 0)?
+    };
+    make(seen)
+}
+
 /// What a function of an interface has raised.
 #[cold]
 fn raised(py: Python<'_>) -> PyErr {
@@ -271,6 +309,7 @@ fn raised(py: Python<'_>) -> PyErr {
 static NEWEST: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 
 /// The view of an object, by its methods.
+#[inline(never)]
 pub fn by_methods(object: &Bound<'_, PyAny>, consumer: i64) -> PyResult<Parts> {
     let py = object.py();
     let device = late::call0(&super::interface::needed(object, intern!(py, "__dlpack_device__"))?)?;

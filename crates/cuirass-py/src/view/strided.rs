@@ -10,20 +10,22 @@ use crate::view::copy;
 use crate::view::dlpack::{self, CPU, CUDA, Device, Dims, refused};
 use crate::view::dtype::{self, Dtype};
 use crate::view::export::{self, Kept, Offer};
-use crate::view::import::Taken;
+use crate::view::import::{Seen, Taken};
 use crate::view::interface;
 use crate::view::layout::StridedLayout;
 use crate::view::numpy::{self, As};
-use crate::view::parts::{self, Parts};
+use crate::view::parts::{self, Holds, Parts};
 use crate::view::protocol::{self, Offers};
 use cuirass_fault::lock::Mutex;
 use pyo3::PyTraverseError;
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyDeprecationWarning, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
+use std::mem;
 
 /// Where an array of another library's is, and how its elements lie: no copy, and no method of its own on the elements.
 ///
@@ -53,12 +55,12 @@ impl Drop for StridedMemoryView {
     #[inline]
     fn drop(&mut self) {
         let parts = &mut self.parts;
-        nested::let_go((parts.exporter.take(), parts.tensor.take(), parts.buffer.take(), parts.parent.take()));
+        nested::let_go((parts.exporter.take(), mem::replace(&mut parts.holds, Holds::Nothing)));
     }
 }
 
 impl StridedMemoryView {
-    #[inline]
+    #[inline(always)]
     fn of(parts: Parts) -> StridedMemoryView {
         StridedMemoryView {
             parts,
@@ -70,14 +72,43 @@ impl StridedMemoryView {
     }
 
     /// A view of the class, which may be a subclass.
-    #[inline]
+    #[inline(always)]
     fn make<'py>(class: &Bound<'py, PyType>, parts: Parts) -> PyResult<Bound<'py, PyAny>> {
-        let ours = class.py().get_type::<StridedMemoryView>();
-        if class.is(&ours) {
+        if StridedMemoryView::is(class) {
             return Ok(Bound::new(class.py(), StridedMemoryView::of(parts))?.into_any());
         }
-        let made = Bound::new(class.py(), Made(Mutex::new(Some(parts))))?;
-        ours.call_method1(intern!(class.py(), "__new__"), (class, made))
+        StridedMemoryView::make_of_subclass(class, parts)
+    }
+
+    /// Whether a class is this one, and no subclass.
+    #[inline]
+    fn is(class: &Bound<'_, PyType>) -> bool {
+        class.as_type_ptr() == StridedMemoryView::type_object_raw(class.py())
+    }
+
+    /// A view of what was read of an object. It is made in its place: a view's parts are some cache lines, and those that
+    /// have just been written are slow to move.
+    #[inline(always)]
+    fn of_seen<'py>(object: &Bound<'py, PyAny>, seen: Seen<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let exporter = Some(object.clone().unbind());
+        if seen.is_small() {
+            let view = StridedMemoryView::of(seen.into_parts(exporter, Holds::Nothing));
+            return Ok(Bound::new(object.py(), view)?.into_any());
+        }
+        StridedMemoryView::of_large(object.py(), seen, exporter)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of_large<'py>(py: Python<'py>, seen: Seen<'_>, exporter: Option<Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(Bound::new(py, StridedMemoryView::of(seen.into_parts(exporter, Holds::Nothing)))?.into_any())
+    }
+
+    #[cold]
+    fn make_of_subclass<'py>(class: &Bound<'py, PyType>, parts: Parts) -> PyResult<Bound<'py, PyAny>> {
+        let py = class.py();
+        let made = Bound::new(py, Made(Mutex::new(Some(parts))))?;
+        py.get_type::<StridedMemoryView>().call_method1(intern!(py, "__new__"), (class, made))
     }
 
     /// A view of a tensor whose exporter is not known.
@@ -96,7 +127,7 @@ impl StridedMemoryView {
     /// How its elements lie.
     pub fn layout<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, StridedLayout>> {
         let parts = self.laid_out()?;
-        if let Some(parent) = &parts.parent {
+        if let Some(parent) = parts.parent() {
             return Ok(parent.layout.bind(py).clone());
         }
         let made = self.layout.get_or_try_init(py, || {
@@ -174,9 +205,7 @@ impl StridedMemoryView {
                 dtype: Dtype::Unknown,
                 readonly: false,
                 exporter: None,
-                tensor: None,
-                buffer: None,
-                parent: None,
+                holds: Holds::Nothing,
             }));
         };
         if let Ok(made) = object.cast_exact::<Made>()
@@ -280,12 +309,20 @@ impl StridedMemoryView {
     ///     If it has neither.
     #[classmethod]
     #[pyo3(signature = (obj, stream_ptr=None))]
+    #[inline(always)]
     fn from_any_interface<'py>(
         cls: &Bound<'py, PyType>,
         obj: &Bound<'py, PyAny>,
         stream_ptr: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        StridedMemoryView::make(cls, parts::of_any(obj, stream_ptr)?)
+        let consumer = protocol::consumer(stream_ptr)?;
+        let offers = protocol::offers(obj)?;
+        match offers.borrow(consumer) {
+            Some(borrow) if StridedMemoryView::is(cls) => {
+                protocol::borrowed(obj, borrow, |seen| StridedMemoryView::of_seen(obj, seen))
+            }
+            _ => StridedMemoryView::make(cls, parts::of_offers(obj, offers, consumer)?),
+        }
     }
 
     /// The view of a buffer's memory as an array. Nothing is ordered; the view has a share of the memory.
@@ -588,15 +625,13 @@ impl StridedMemoryView {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.parts.exporter)?;
-        if let Some(buffer) = &self.parts.buffer {
-            visit.call(&buffer.0)?;
-        }
         if let Dtype::Object(dtype, _) = &self.parts.dtype {
             visit.call(dtype)?;
         }
-        match &self.parts.parent {
-            Some(parent) => visit.call(&parent.view),
-            None => Ok(()),
+        match &self.parts.holds {
+            Holds::Buffer(buffer) => visit.call(&buffer.0),
+            Holds::View(parent) => visit.call(&parent.view),
+            Holds::Nothing | Holds::Tensor(_) => Ok(()),
         }
     }
 
