@@ -25,6 +25,44 @@ const FEW: usize = 16;
 /// The buffers among the arguments: none is given back before the launch has been made, whoever closes it meanwhile.
 type Held<'a> = SmallVec<[Use<'a, Memory>; FEW]>;
 
+/// A few things, in a place that does not grow.
+struct Few<T> {
+    places: [MaybeUninit<T>; FEW],
+    count: usize,
+}
+
+impl<T> Few<T> {
+    #[inline]
+    fn new() -> Few<T> {
+        Few { places: [const { MaybeUninit::uninit() }; FEW], count: 0 }
+    }
+
+    /// Puts one more in; where there is no room it is dropped.
+    #[inline]
+    fn push(&mut self, thing: T) {
+        if let Some(place) = self.places.get_mut(self.count) {
+            place.write(thing);
+            self.count += 1;
+        }
+    }
+
+    #[inline]
+    fn all(&self) -> &[T] {
+        // SAFETY: [launch-arguments] as many were put in.
+        unsafe { std::slice::from_raw_parts(self.places.as_ptr().cast(), self.count) }
+    }
+}
+
+impl<T> Drop for Few<T> {
+    #[inline]
+    fn drop(&mut self) {
+        for place in self.places.iter_mut().take(self.count) {
+            // SAFETY: [launch-arguments] as many were put in, and nobody has them any more.
+            unsafe { place.assume_init_drop() };
+        }
+    }
+}
+
 /// The arguments, for the time that the interpreter is released.
 #[derive(Clone, Copy)]
 struct Arguments<'a>(&'a [Argument<'a>]);
@@ -71,8 +109,7 @@ fn common<'a, 'py: 'a>(
         return None;
     }
     let mut words = [const { MaybeUninit::uninit() }; FEW];
-    let mut arguments: SmallVec<[Argument; FEW]> = SmallVec::new();
-    let mut held = Held::new();
+    let (mut arguments, mut held) = (Few::new(), Few::new());
     for ((object, parameter), word) in objects.zip(parameters).zip(&mut words) {
         let word = word.write(Word::ZERO);
         let used = |buffer: &'a Buffer| {
@@ -87,7 +124,7 @@ fn common<'a, 'py: 'a>(
         }
         arguments.push(Argument::bytes(word.bytes(parameter.size)));
     }
-    let (config, arguments) = (&config, Arguments(&arguments));
+    let (config, arguments) = (&config, Arguments(arguments.all()));
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
     let launch = move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) };
