@@ -6,6 +6,7 @@ import inspect
 import pickle
 import re
 import sys
+import weakref
 
 import pytest
 
@@ -64,6 +65,41 @@ def test_forms_of_memory(allocate, device, stream, pinned):
     again.close()
     assert all(one.is_closed for one in (buffer, other, made, again))
     buffer.close()
+
+
+def test_names_of_keywords_that_come_and_go(device, stream):
+    """Names that are made for one call have an address that those of the next may have again."""
+    buffer, names = device.memory_resource.allocate(16, stream=stream), ["stream", "strem", "stream_ptr", "grid"]
+    for turn in range(400):
+        name = names[turn % 4]
+        keywords = {name: stream}
+        with contextlib.nullcontext() if name == "stream" else pytest.raises(TypeError, match=name):
+            assert buffer.fill(1, **keywords) is None
+
+
+def test_new_objects_are_as_all_are(device, stream):
+    """They have weak references, the collector sees them, and each has a share of its class until it is gone."""
+    resource = device.memory_resource
+    for make in (
+        device.create_event,
+        device.create_stream,
+        device.create_graph_builder,
+        lambda: device.create_graph_builder().begin_building().end_building().complete(),
+        lambda: resource.allocate(16, stream=stream),
+        lambda: LaunchConfig(grid=1, block=1),
+    ):
+        one, gone = make(), []
+        weak = weakref.ref(one, gone.append)
+        assert gc.is_tracked(one) and weak() is one
+        counts = [sys.getrefcount(type(one))]
+        many = [make() for _ in range(20)]
+        counts.append(sys.getrefcount(type(one)))
+        del many
+        gc.collect()
+        counts.append(sys.getrefcount(type(one)))
+        assert counts == [counts[0], counts[0] + 20, counts[0]]
+        del one
+        assert gone == [weak]
 
 
 def test_forms_of_a_stream(device, stream):
@@ -235,6 +271,7 @@ def test_forms_of_a_launch(code, device, stream, pinned):
             lambda value: launch(stream, ONE, kernel, out, value),
             lambda value: launch(stream, ONE, kernel, *[out, value]),
             lambda value: launch(stream, ONE, kernel, out.handle, value),
+            lambda value: launch(stream, type("Mine", (LaunchConfig,), {})(grid=1, block=1), kernel, out, value),
         )
     ):
         assert call(value + 1) is None

@@ -399,8 +399,9 @@ impl Buffer {
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let stream = stream::argument(stream)?;
-        keep::buffer(&stream, slf)?;
-        copy::fill(py, slf.get().enter()?.buffer(), value, &stream)
+        let stream: &cuirass::Stream = &stream;
+        keep::buffer(stream, slf)?;
+        copy::fill(py, slf.get().enter()?.buffer(), value, stream)
     }
 
     /// The memory for other libraries, as ``int8``: a capsule with a DLPack tensor, which has a share of the memory.
