@@ -561,6 +561,30 @@ def test_the_constructor_is_deprecated():
         StridedMemoryView(array)
 
 
+def test_views_are_objects_like_all_others():
+    """However they are made: counted by their class, seen by the collector, and of the size that the class says."""
+    array = np.zeros((2, 3))
+    whole = StridedMemoryView.from_array_interface(array)
+    made = [
+        lambda: StridedMemoryView.from_any_interface(array, stream_ptr=-1),
+        lambda: StridedMemoryView.from_dlpack(array, -1),
+        lambda: StridedMemoryView.from_array_interface(array),
+        whole.view,
+        lambda: StridedMemoryView.__new__(StridedMemoryView),
+    ]
+    with pytest.warns(DeprecationWarning):
+        sizes = {sys.getsizeof(make()) for make in made}
+    assert len(sizes) == 1
+    gc.collect()
+    for make in made[:-1]:
+        before = sys.getrefcount(StridedMemoryView), sys.getrefcount(array)
+        views = [make() for _ in range(100)]
+        assert all(type(view) is StridedMemoryView and gc.is_tracked(view) for view in views)
+        assert sys.getrefcount(StridedMemoryView) == before[0] + 100
+        del views
+        assert (sys.getrefcount(StridedMemoryView), sys.getrefcount(array)) == before
+
+
 def test_cycles_are_collected():
     class Node:
         pass

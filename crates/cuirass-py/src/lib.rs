@@ -13,6 +13,7 @@ mod context;
 mod device;
 mod error;
 mod event;
+mod fresh;
 #[cfg(feature = "gauntlet")]
 mod gauntlet;
 mod graph;

@@ -2,6 +2,7 @@
 
 use crate::context::not_yet;
 use crate::error::ask;
+use crate::fresh::Fresh;
 use crate::nested;
 use crate::number::Number;
 use crate::raw::{given, raw};
@@ -47,6 +48,8 @@ pub struct StridedMemoryView {
     layout: PyOnceLock<Py<StridedLayout>>,
 }
 
+static FRESH: Fresh<StridedMemoryView> = Fresh::new();
+
 /// What a view of a subclass is made of, on its way through `__new__`.
 #[pyclass(frozen)]
 struct Made(Mutex<Option<Parts>>);
@@ -75,7 +78,7 @@ impl StridedMemoryView {
     #[inline(always)]
     fn make<'py>(class: &Bound<'py, PyType>, parts: Parts) -> PyResult<Bound<'py, PyAny>> {
         if StridedMemoryView::is(class) {
-            return Ok(Bound::new(class.py(), StridedMemoryView::of(parts))?.into_any());
+            return Ok(FRESH.make(class.py(), StridedMemoryView::of(parts))?.into_any());
         }
         StridedMemoryView::make_of_subclass(class, parts)
     }
@@ -93,7 +96,7 @@ impl StridedMemoryView {
         let exporter = Some(object.clone().unbind());
         if seen.is_small() {
             let view = StridedMemoryView::of(seen.into_parts(exporter, Holds::Nothing));
-            return Ok(Bound::new(object.py(), view)?.into_any());
+            return Ok(FRESH.make(object.py(), view)?.into_any());
         }
         StridedMemoryView::of_large(object.py(), seen, exporter)
     }
