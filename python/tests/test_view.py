@@ -140,6 +140,19 @@ def test_arrays_of_any_type_by_their_interface():
         StridedMemoryView.from_array_interface(np.zeros(3, "V0"))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8, 12, 16, 24])
+def test_strides_of_elements_of_any_size(size):
+    array = np.zeros((6, 5, 4), f"V{size}")
+    for part in (array, array[::-1, 1::2], array[::2, ::-2, ::-1], array[:, :1].transpose(2, 0, 1)):
+        view = StridedMemoryView.from_array_interface(part)
+        assert view._layout.strides_in_bytes == part.strides or view.strides is None
+        assert (view.strides is None) is part.flags.c_contiguous
+    torn = np.lib.stride_tricks.as_strided(array, (2,), (size + 1,))
+    if size > 1:
+        with pytest.raises(ValueError, match=rf"a stride of {size + 1} bytes is no multiple of an element's {size}"):
+            StridedMemoryView.from_array_interface(torn)
+
+
 def test_references_to_objects_are_no_elements(pinned):
     """Their bytes could be copied: into an array of objects, which nobody had counted."""
     buffer, _ = pinned(64)

@@ -108,12 +108,18 @@ pub const FEW: usize = 4;
 /// The numbers as a shape, or as strides.
 #[inline(always)]
 pub fn dims(numbers: &[i64]) -> Dims {
-    // One by one: a copy of a length that is not known beforehand is a call, which costs more than these.
-    let at = |axis: usize| numbers.get(axis).copied().unwrap_or(0);
-    if numbers.len() > FEW {
-        return Dims::from_slice(numbers);
+    dims_by(numbers.len(), |axis| numbers.get(axis).copied()).unwrap_or_default()
+}
+
+/// A shape, or strides, of which each number is made; `None` where one is.
+#[inline(always)]
+pub fn dims_by(count: usize, number: impl Fn(usize) -> Option<i64>) -> Option<Dims> {
+    if count > FEW {
+        return (0..count).map(number).collect();
     }
-    Dims::from_buf_and_len([at(0), at(1), at(2), at(3)], numbers.len())
+    // One by one: a loop is a call of memcpy() at best, which costs more than these.
+    let at = |axis: usize| if axis < count { number(axis) } else { Some(0) };
+    Some(Dims::from_buf_and_len([at(0)?, at(1)?, at(2)?, at(3)?], count))
 }
 
 /// A stride of so many bytes in elements; `None` where it is no whole number of them.

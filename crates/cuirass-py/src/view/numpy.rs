@@ -2,7 +2,7 @@
 //! of numpy's binary interface; nothing is read that way before it has been held against what Python says.
 #![allow(unsafe_code)]
 
-use crate::view::dlpack::{self, CPU, DataType, Device, Dims};
+use crate::view::dlpack::{self, CPU, DataType, Device};
 use crate::view::dtype::{BOOL, COMPLEX, Dtype, FLOAT, INT, UINT, code_of_object, scalar};
 use crate::view::parts::{Holds, Parts};
 use pyo3::exceptions::PyRuntimeError;
@@ -109,6 +109,7 @@ fn reads_as_python(numpy: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// DLPack's code of numpy's type numbers.
+#[inline]
 fn code(number: c_int) -> Option<DataType> {
     const LONG: u8 = 8 * size_of::<c_long>() as u8;
     Some(match number {
@@ -139,9 +140,61 @@ pub enum As {
     ArrayInterface,
 }
 
+/// What was read of an array. Its numbers are where numpy has them.
+pub struct Seen<'a> {
+    array: &'a Array,
+    protocol: As,
+    code: Option<DataType>,
+    itemsize: i64,
+    shape: &'a [isize],
+    /// The strides, in bytes.
+    steps: &'a [isize],
+}
+
+impl Seen<'_> {
+    /// Whether a view of it has no further memory of its own.
+    #[inline(always)]
+    pub fn is_small(&self) -> bool {
+        self.shape.len() <= dlpack::FEW
+    }
+
+    /// The view of it, which keeps the array; `None` where a stride is no whole number of elements.
+    #[inline(always)]
+    pub fn into_parts(self, object: &Bound<'_, PyAny>) -> Option<Parts> {
+        let count = self.shape.len();
+        let is_implied = self.protocol == As::ArrayInterface && self.array.flags & C_CONTIGUOUS != 0;
+        let shape = dlpack::dims_by(count, |axis| self.shape.get(axis).map(|extent| *extent as i64))?;
+        let mut strides =
+            dlpack::dims_by(count, |axis| dlpack::in_elements(*self.steps.get(axis)? as i64, self.itemsize))?;
+        if is_implied {
+            strides = dlpack::compact_strides(&shape);
+        }
+        // SAFETY: [numpy-array] an object of Python's, which the array holds.
+        let dtype = unsafe { Bound::from_borrowed_ptr(object.py(), self.array.dtype.cast()) };
+        Some(Parts {
+            pointer: self.array.data.addr() as u64,
+            device: Device { kind: CPU, id: 0 },
+            ask_driver: self.protocol == As::ArrayInterface,
+            shape,
+            strides,
+            has_strides: count > 0 && !is_implied,
+            itemsize: self.itemsize.unsigned_abs() as usize,
+            dtype: Dtype::Object(dtype.unbind(), self.code),
+            readonly: self.array.flags & WRITEABLE == 0,
+            exporter: Some(object.clone().unbind()),
+            holds: Holds::Nothing,
+        })
+    }
+}
+
 /// The view of an array of [`is_array`]; `None` where only the protocol can say what it is, or what is wrong.
-#[inline]
 pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> {
+    Ok(see(object, protocol)?.and_then(|seen| seen.into_parts(object)))
+}
+
+/// The same, before it is made. The numbers are there until the array is changed.
+#[inline(always)]
+pub fn see<'a>(object: &'a Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Seen<'a>>> {
     // SAFETY: [numpy-array] an instance of numpy's own class of arrays, whose fields were checked.
     let (array, dtype) = unsafe {
         let array = &*object.as_ptr().cast::<Array>();
@@ -151,16 +204,11 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
         return Ok(None);
     }
     let (code, itemsize) = match code(dtype.number) {
-        Some(code) => (Some(code), isize::from(code.bits / 8)),
-        None if dtype.number >= FIRST_REGISTERED => {
-            // A type that another package has registered, which numpy's protocols cannot name.
-            let dtype = object.getattr(intern!(object.py(), "dtype"))?;
-            let code = code_of_object(&dtype)?;
-            if code.is_none() && protocol == As::DlPack {
-                return Ok(None);
-            }
-            (code, dtype.getattr(intern!(object.py(), "itemsize"))?.extract()?)
-        }
+        Some(code) => (Some(code), i64::from(code.bits / 8)),
+        None if dtype.number >= FIRST_REGISTERED => match registered(object, protocol)? {
+            Some((code, itemsize)) => (code, itemsize),
+            None => return Ok(None),
+        },
         None => return Ok(None),
     };
     if itemsize < 1 {
@@ -168,37 +216,24 @@ pub fn read(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<Parts>> 
     }
     let count = usize::try_from(array.ndim)
         .map_err(|_negative| PyRuntimeError::new_err("numpy's array has a negative number of dimensions"))?;
-    let mut shape = Dims::new();
-    let mut strides = Dims::new();
-    if count > 0 {
+    let (shape, steps): (&[isize], &[isize]) = match count {
+        0 => (&[], &[]),
         // SAFETY: [numpy-array] as many numbers as it has dimensions.
-        let (extents, steps) =
-            unsafe { (slice::from_raw_parts(array.shape, count), slice::from_raw_parts(array.strides, count)) };
-        for (extent, step) in extents.iter().zip(steps) {
-            let Some(stride) = dlpack::in_elements(*step as i64, itemsize as i64) else { return Ok(None) };
-            shape.push(*extent as i64);
-            strides.push(stride);
-        }
+        _ => unsafe { (slice::from_raw_parts(array.shape, count), slice::from_raw_parts(array.strides, count)) },
+    };
+    Ok(Some(Seen { array, protocol, code, itemsize, shape, steps }))
+}
+
+/// A type that another package has registered, which numpy's protocols cannot name, and the size of an element.
+#[cold]
+#[inline(never)]
+fn registered(object: &Bound<'_, PyAny>, protocol: As) -> PyResult<Option<(Option<DataType>, i64)>> {
+    let dtype = object.getattr(intern!(object.py(), "dtype"))?;
+    let code = code_of_object(&dtype)?;
+    if code.is_none() && protocol == As::DlPack {
+        return Ok(None);
     }
-    let is_implied = protocol == As::ArrayInterface && array.flags & C_CONTIGUOUS != 0;
-    if is_implied {
-        strides = dlpack::compact_strides(&shape);
-    }
-    // SAFETY: [numpy-array] an object of Python's, which the array holds.
-    let dtype = unsafe { Bound::from_borrowed_ptr(object.py(), array.dtype.cast()) };
-    Ok(Some(Parts {
-        pointer: array.data.addr() as u64,
-        device: Device { kind: CPU, id: 0 },
-        ask_driver: protocol == As::ArrayInterface,
-        shape,
-        strides,
-        has_strides: count > 0 && !is_implied,
-        itemsize: itemsize.unsigned_abs(),
-        dtype: Dtype::Object(dtype.unbind(), code),
-        readonly: array.flags & WRITEABLE == 0,
-        exporter: Some(object.clone().unbind()),
-        holds: Holds::Nothing,
-    }))
+    Ok(Some((code, dtype.getattr(intern!(object.py(), "itemsize"))?.extract()?)))
 }
 
 /// What is said of memory that numpy cannot have.

@@ -8,6 +8,7 @@ use crate::number::Number;
 use crate::raw::{given, raw};
 use crate::stream::Stream;
 use crate::view::copy;
+use crate::view::cupy;
 use crate::view::dlpack::{self, CPU, CUDA, Device, Dims, refused};
 use crate::view::dtype::{self, Dtype};
 use crate::view::export::{self, Kept, Offer};
@@ -320,12 +321,25 @@ impl StridedMemoryView {
     ) -> PyResult<Bound<'py, PyAny>> {
         let consumer = protocol::consumer(stream_ptr)?;
         let offers = protocol::offers(obj)?;
-        match offers.borrow(consumer) {
-            Some(borrow) if StridedMemoryView::is(cls) => {
-                protocol::borrowed(obj, borrow, |seen| StridedMemoryView::of_seen(obj, seen))
+        if StridedMemoryView::is(cls) {
+            if let Some(borrow) = offers.borrow(consumer) {
+                return protocol::borrowed(obj, borrow, |seen| StridedMemoryView::of_seen(obj, seen));
             }
-            _ => StridedMemoryView::make(cls, parts::of_offers(obj, offers, consumer)?),
+            if let Offers::Array = offers
+                && let Some(seen) = numpy::see(obj, As::DlPack)?
+                && seen.is_small()
+                && let Some(parts) = seen.into_parts(obj)
+            {
+                return Ok(FRESH.make(obj.py(), StridedMemoryView::of(parts))?.into_any());
+            }
+            if let Offers::Attributes = offers
+                && consumer == -1
+                && let Some(parts) = cupy::read(obj)?
+            {
+                return Ok(FRESH.make(obj.py(), StridedMemoryView::of(parts))?.into_any());
+            }
         }
+        StridedMemoryView::make(cls, parts::of_offers(obj, offers, consumer)?)
     }
 
     /// The view of a buffer's memory as an array. Nothing is ordered; the view has a share of the memory.
