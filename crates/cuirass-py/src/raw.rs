@@ -6,15 +6,13 @@
 #![allow(unsafe_code)]
 
 use crate::error::panicked;
+use crate::fresh::{self, Plain};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
-use pyo3::impl_::pycell::PyStaticClassObject;
-use pyo3::impl_::pyclass::{PyClassDummySlot, PyClassImpl, PyClassWeakRefSlot};
 use pyo3::prelude::*;
-use pyo3::pyclass::boolean_struct::True;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyTuple, PyType};
-use pyo3::{Borrowed, PyClass, PyTypeInfo};
+use pyo3::{Borrowed, PyTypeInfo};
 use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -413,59 +411,7 @@ pub fn nothing(call: Call<'_, '_>, result: PyResult<()>) -> Object {
 /// What a function returns that makes an object of a class of ours.
 #[inline]
 pub fn object<V, T: Plain>(call: Call<'_, '_>, made: PyResult<V>, of: impl FnOnce(V) -> T) -> Object {
-    given(made.and_then(|value| new_object(call.py, of(value))))
-}
-
-/// A class whose objects have weak references and nothing else, and whose base is `object`.
-pub trait Plain:
-    PyClass<Frozen = True>
-    + Sync
-    + PyClassImpl<
-        BaseType = PyAny,
-        Layout = PyStaticClassObject<Self>,
-        Dict = PyClassDummySlot,
-        WeakRef = PyClassWeakRefSlot,
-    >
-{
-}
-
-impl<T> Plain for T where
-    T: PyClass<Frozen = True>
-        + Sync
-        + PyClassImpl<
-            BaseType = PyAny,
-            Layout = PyStaticClassObject<T>,
-            Dict = PyClassDummySlot,
-            WeakRef = PyClassWeakRefSlot,
-        >
-{
-}
-
-/// An object of such a class, as PyO3 lays it out.
-#[repr(C)]
-struct Layout<T> {
-    header: ffi::PyObject,
-    value: T,
-    weak: Object,
-}
-
-/// As `Bound::new()`, which asks the interpreter for the constructor of `object`, and that for the class's allocator.
-#[inline]
-fn new_object<T: Plain>(py: Python<'_>, value: T) -> PyResult<Object> {
-    const { assert!(size_of::<Layout<T>>() == size_of::<PyStaticClassObject<T>>(), "PyO3's objects have something else") };
-    // SAFETY: [raw-object] attached, and a class of this layout; its memory is zero, which is no weak reference.
-    let object = unsafe { ffi::PyType_GenericAlloc(T::type_object_raw(py), 0) };
-    if object.is_null() {
-        return Err(PyErr::fetch(py));
-    }
-    // SAFETY: [raw-object] inside the object, and nobody else has that yet.
-    let place = unsafe { &raw mut (*object.cast::<Layout<T>>()).value };
-    // SAFETY: [raw-object] as above.
-    unsafe { place.write(value) };
-    #[cfg(debug_assertions)]
-    // SAFETY: [raw-object] a whole object of this class.
-    assert!(std::ptr::eq(place, unsafe { Borrowed::from_ptr(py, object).cast_unchecked::<T>() }.get()));
-    Ok(object)
+    given(made.and_then(|value| fresh::make(call.py, of(value)).map(Bound::into_ptr)))
 }
 
 /// What a function returns that returns a bool.

@@ -2,7 +2,7 @@
 
 use crate::context::not_yet;
 use crate::error::ask;
-use crate::fresh::Fresh;
+use crate::fresh;
 use crate::nested;
 use crate::number::Number;
 use crate::raw::{given, raw};
@@ -49,8 +49,6 @@ pub struct StridedMemoryView {
     layout: PyOnceLock<Py<StridedLayout>>,
 }
 
-static FRESH: Fresh<StridedMemoryView> = Fresh::new();
-
 /// What a view of a subclass is made of, on its way through `__new__`.
 #[pyclass(frozen)]
 struct Made(Mutex<Option<Parts>>);
@@ -79,7 +77,7 @@ impl StridedMemoryView {
     #[inline(always)]
     fn make<'py>(class: &Bound<'py, PyType>, parts: Parts) -> PyResult<Bound<'py, PyAny>> {
         if StridedMemoryView::is(class) {
-            return Ok(FRESH.make(class.py(), StridedMemoryView::of(parts))?.into_any());
+            return Ok(fresh::make(class.py(), StridedMemoryView::of(parts))?.into_any());
         }
         StridedMemoryView::make_of_subclass(class, parts)
     }
@@ -97,7 +95,7 @@ impl StridedMemoryView {
         let exporter = Some(object.clone().unbind());
         if seen.is_small() {
             let view = StridedMemoryView::of(seen.into_parts(exporter, Holds::Nothing));
-            return Ok(FRESH.make(object.py(), view)?.into_any());
+            return Ok(fresh::make(object.py(), view)?.into_any());
         }
         StridedMemoryView::of_large(object.py(), seen, exporter)
     }
@@ -330,13 +328,13 @@ impl StridedMemoryView {
                 && seen.is_small()
                 && let Some(parts) = seen.into_parts(obj)
             {
-                return Ok(FRESH.make(obj.py(), StridedMemoryView::of(parts))?.into_any());
+                return Ok(fresh::make(obj.py(), StridedMemoryView::of(parts))?.into_any());
             }
             if let Offers::Attributes = offers
                 && consumer == -1
                 && let Some(parts) = cupy::read(obj)?
             {
-                return Ok(FRESH.make(obj.py(), StridedMemoryView::of(parts))?.into_any());
+                return Ok(fresh::make(obj.py(), StridedMemoryView::of(parts))?.into_any());
             }
         }
         StridedMemoryView::make(cls, parts::of_offers(obj, offers, consumer)?)
