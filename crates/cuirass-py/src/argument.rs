@@ -3,9 +3,9 @@
 
 mod numpy;
 
-use crate::classes::exact;
 use crate::graph::condition::GraphCondition;
 use crate::memory::Buffer;
+use crate::raw::exact;
 use crate::room;
 use crate::view::{StridedMemoryView, with_bytes};
 use cuirass_fault::lock::Mutex;

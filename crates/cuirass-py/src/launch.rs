@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use crate::argument::{Parameter, Value, Word, value_of};
-use crate::classes::exact;
 use crate::config::LaunchConfig;
 use crate::error::{ask, run};
 use crate::graph::keep;
@@ -98,8 +97,8 @@ fn common<'a, 'py: 'a>(
 ) -> Option<*mut ffi::PyObject> {
     let stream = stream::ours(stream)?;
     let stream: &cuirass::Stream = &stream;
-    let config = exact::<LaunchConfig>(config.as_borrowed())?.get().get();
-    let object = exact::<Kernel>(kernel.as_borrowed())?.get();
+    let config = config.cast::<LaunchConfig>().ok()?.get().get();
+    let object = kernel.cast::<Kernel>().ok()?.get();
     let kernel = object.kernel();
     let parameters = kernel.known_parameters()?;
     if parameters.len() != objects.len() || objects.len() > FEW {

@@ -7,7 +7,6 @@
 #![deny(clippy::indexing_slicing)]
 
 mod argument;
-mod classes;
 mod config;
 mod context;
 mod device;
@@ -47,7 +46,6 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<context::Context>()?;
     module.add_class::<device::Device>()?;
     device::install(py)?;
-    classes::install(py);
     config::install(py)?;
     module.add_class::<properties::DeviceProperties>()?;
     module.add_class::<event::Event>()?;

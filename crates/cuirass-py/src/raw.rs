@@ -385,6 +385,13 @@ fn constructor_place(class: &Bound<'_, PyType>) -> Option<*mut Option<Constructo
     is_there.then(|| unsafe { class.cast::<u8>().add(place) }.cast())
 }
 
+/// An object whose class is exactly this one, as an object of it. A cast that fails would make an error.
+#[inline]
+pub fn exact<'a, 'py, T: PyTypeInfo>(object: Borrowed<'a, 'py, PyAny>) -> Option<Borrowed<'a, 'py, T>> {
+    // SAFETY: [exact-class] asked just now.
+    object.is_exact_instance_of::<T>().then(|| unsafe { object.cast_unchecked() })
+}
+
 #[cold]
 #[inline(never)]
 fn raise(error: impl FnOnce() -> PyErr) -> Object {

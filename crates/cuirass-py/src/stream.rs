@@ -1,7 +1,6 @@
 //! `Stream`: a queue of work on a device.
 #![allow(unsafe_code)]
 
-use crate::classes::exact;
 use crate::context::{Context, same};
 use crate::device::Device;
 use crate::error::{ask, close, closed, not_constructed, run};
@@ -11,7 +10,7 @@ use crate::handle;
 use crate::handle::Equal;
 use crate::late;
 use crate::options;
-use crate::raw::{given, nothing, raw};
+use crate::raw::{exact, given, nothing, raw};
 use crate::slot::{Closed, Slot, Use};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};

@@ -1,7 +1,6 @@
 //! `Buffer`: an address, a size, where it comes from, and the stream that orders its release.
 #![allow(unsafe_code)]
 
-use crate::classes::exact;
 use crate::device;
 use crate::error::{self, closed, leave, not_constructed, run};
 use crate::graph::keep;
@@ -11,7 +10,7 @@ use crate::memory::graph::GraphMemoryResource;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, let_owner_go};
-use crate::raw::{given, nothing, raw};
+use crate::raw::{exact, given, nothing, raw};
 use crate::slot::{Closed, Detached, Share, Slot};
 use crate::{stream, view};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};

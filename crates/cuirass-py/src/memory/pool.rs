@@ -1,6 +1,5 @@
 //! Pools: what all resources that are one have, and `DeviceMemoryResource`, the memory of a device's pool.
 
-use crate::classes::exact;
 use crate::device;
 use crate::error::{close, not_constructed, run};
 use crate::handle;
@@ -429,7 +428,7 @@ impl DeviceMemoryResource {
 raw!(static ALLOCATE = |call| {
     let ([size, stream], pool) = (call.one_and_stream()?, call.receiver::<MemPool>());
     // Asked here already: most are of this class.
-    Some(match exact::<DeviceMemoryResource>(pool.as_any().as_borrowed()).is_some() {
+    Some(match pool.is_exact_instance_of::<DeviceMemoryResource>() {
         true => object(call, pool.get().allocate_for(call.py, &size, &stream), |buffer| {
             Buffer::of_resource(buffer, pool.as_any().to_owned().unbind())
         }),
