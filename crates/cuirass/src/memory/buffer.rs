@@ -19,6 +19,7 @@ use cuirass_call::sys::cuda::CUstreamCaptureStatus;
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -119,13 +120,39 @@ impl Kind for Memory {
     type Raw = Range;
     type Parent = Origin;
 
+    #[inline]
     fn release(range: Range, mut origin: Origin) -> Outcome<()> {
-        if let Some(held) = origin.held.take().filter(Held::is_shared) {
-            held.take_over(Owned::new(range, origin));
-            return Ok(());
+        if origin.held.get_mut().is_some() {
+            return Memory::release_held(range, origin);
         }
-        let stream = origin.release_stream.into_inner();
         match origin.source {
+            Source::Pool(resource) => release_to_pool(range, resource, origin.release_stream.into_inner()),
+            source => Memory::release_otherwise(range, source, origin.release_stream.into_inner()),
+        }
+    }
+
+    fn waits(origin: &Origin) -> bool {
+        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
+    }
+}
+
+impl Memory {
+    /// Of memory that graphs have held.
+    #[cold]
+    fn release_held(range: Range, mut origin: Origin) -> Outcome<()> {
+        match origin.held.take().filter(Held::is_shared) {
+            Some(held) => {
+                held.take_over(Owned::new(range, origin));
+                Ok(())
+            }
+            None => <Memory as Kind>::release(range, origin),
+        }
+    }
+
+    /// Of what is no pool of this process.
+    #[inline(never)]
+    fn release_otherwise(range: Range, source: Source, stream: Option<Stream>) -> Outcome<()> {
+        match source {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
             Source::Imported(imported) => {
                 imports::release(range, imported.pool, stream.unwrap_or_else(Stream::legacy_default))
@@ -151,10 +178,6 @@ impl Kind for Memory {
             Source::Borrowed { .. } | Source::Graph(_) => Ok(()),
         }
     }
-
-    fn waits(origin: &Origin) -> bool {
-        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
-    }
 }
 
 /// `cuMemFree_v2` wants a context to be current.
@@ -163,6 +186,7 @@ fn release_synchronous(address: u64, context: &Context) -> Outcome<()> {
     scope::release(context.raw(), what, || capture::release(what, || call::free(address)))
 }
 
+#[inline]
 fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
@@ -189,47 +213,79 @@ fn not_freed(resource: &MemoryPool, stream: &Stream, failure: Failure) -> Failur
     scope::keep_if_leaked((resource.clone(), stream.clone()), failure)
 }
 
+/// Pooled memory on its way back, as a report names it.
+#[derive(Clone, Copy)]
+struct Freed<'a> {
+    range: Range,
+    stream: &'a Stream,
+    pool: &'a MemoryPool,
+}
+
+impl fmt::Display for Freed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Freed { range, stream, pool } = self;
+        write!(f, "memory {:#x} (stream {:p}, pool {:p})", range.address, stream.as_raw(), pool.as_raw())
+    }
+}
+
+impl Freed<'_> {
+    #[inline]
+    fn free(self) -> Outcome<()> {
+        capture::release(self, || pool::free_async(self.range.address, self.stream.as_raw()))
+    }
+}
+
 /// Frees pooled memory in the order of a stream; not while that stream is being captured, nor on the legacy default
 /// stream while a capture involves it, where the driver refuses and the second would invalidate the capture.
-#[inline]
+#[inline(always)]
 fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
-    let raw = stream.as_raw();
-    let what = format_args!("memory {:#x} (stream {raw:p}, pool {:p})", range.address, resource.as_raw());
-    let free = || capture::release(what, || pool::free_async(range.address, raw));
-    if !stream.is_default() {
-        // While this release is on its way no graph builder begins or ends a capture of the stream.
-        let Some(_releasing) = boundary::releasing(raw) else { return Ok(Attempt::Wait) };
-        if (recording::any() || !stream.is_created()) && is_captured(stream, what)? {
-            return Ok(Attempt::Wait);
-        }
-        return match free() {
-            Err(failure)
-                if matches!(failure.status(), Some(code::INVALID_VALUE | code::STREAM_CAPTURE_INVALIDATED)) =>
-            {
-                match builder::stream_is_capturing(raw) {
-                    Ok(status) if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {
-                        failure.answered();
-                        Ok(Attempt::Wait)
-                    }
-                    // It was when it was refused, and its capture by somebody else has ended since.
-                    Ok(_not_captured) if failure.status() == Some(code::STREAM_CAPTURE_INVALIDATED) => {
-                        failure.answered();
-                        Ok(Attempt::Wait)
-                    }
-                    Ok(_not_captured) => Err(failure),
-                    Err(asking) => Err(asking.attach_to(failure, "whether the stream is being captured is not known")),
-                }
-            }
-            result => result.map(|()| Attempt::Done),
-        };
+    let freed = Freed { range, stream, pool: resource };
+    if stream.is_default() {
+        return free_on_default_stream(freed);
     }
-    // A default stream is the current context's: the one it was allocated in, if that was noted.
-    let context = stream.bound_context().unwrap_or_else(|| resource.context());
+    // While this release is on its way no graph builder begins or ends a capture of the stream.
+    let Some(_releasing) = boundary::releasing(stream.as_raw()) else { return Ok(Attempt::Wait) };
+    if (recording::any() || !stream.is_created()) && is_captured(stream, freed)? {
+        return Ok(Attempt::Wait);
+    }
+    match freed.free() {
+        Ok(()) => Ok(Attempt::Done),
+        Err(failure) => refused(stream, failure),
+    }
+}
+
+/// The driver has refused to free: perhaps because somebody captures the stream.
+#[cold]
+fn refused(stream: &Stream, failure: Failure) -> Outcome<Attempt> {
+    let by_a_capture = matches!(failure.status(), Some(code::INVALID_VALUE | code::STREAM_CAPTURE_INVALIDATED));
+    if !by_a_capture {
+        return Err(failure);
+    }
+    match builder::stream_is_capturing(stream.as_raw()) {
+        Ok(status) if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {
+            failure.answered();
+            Ok(Attempt::Wait)
+        }
+        // It was when it was refused, and its capture by somebody else has ended since.
+        Ok(_not_captured) if failure.status() == Some(code::STREAM_CAPTURE_INVALIDATED) => {
+            failure.answered();
+            Ok(Attempt::Wait)
+        }
+        Ok(_not_captured) => Err(failure),
+        Err(asking) => Err(asking.attach_to(failure, "whether the stream is being captured is not known")),
+    }
+}
+
+/// A default stream is the current context's: the one it was allocated in, if that was noted.
+#[cold]
+fn free_on_default_stream(freed: Freed<'_>) -> Outcome<Attempt> {
+    let stream = freed.stream;
+    let context = stream.bound_context().unwrap_or_else(|| freed.pool.context());
     let mut attempt = Attempt::Done;
-    scope::release(context.raw(), what, || {
+    scope::release(context.raw(), format_args!("{freed}"), || {
         // Asking disturbs no capture; freeing would.
-        match builder::stream_is_capturing(raw) {
-            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => free(),
+        match builder::stream_is_capturing(stream.as_raw()) {
+            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => freed.free(),
             Ok(_captured) => {
                 attempt = Attempt::Wait;
                 Ok(())
@@ -239,7 +295,7 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
                 attempt = Attempt::Wait;
                 Ok(())
             }
-            Err(failure) => Err(failure.leaking(what)),
+            Err(failure) => Err(failure.leaking(freed)),
         }
     })?;
     Ok(attempt)
@@ -247,7 +303,7 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
 
 /// Another library may be capturing its own stream.
 #[cold]
-fn is_captured(stream: &Stream, what: std::fmt::Arguments<'_>) -> Outcome<bool> {
+fn is_captured(stream: &Stream, what: impl fmt::Display) -> Outcome<bool> {
     if recording::is_captured(stream) {
         return Ok(true);
     }
