@@ -10,6 +10,7 @@ use crate::memory::{Buffer, Memory};
 use crate::raw::{Call, nothing, raw};
 use crate::slot::Use;
 use crate::stream;
+use arrayvec::ArrayVec;
 use cuirass::Argument;
 use pyo3::Borrowed;
 use pyo3::exceptions::PyTypeError;
@@ -24,44 +25,6 @@ const FEW: usize = 16;
 
 /// The buffers among the arguments: none is given back before the launch has been made, whoever closes it meanwhile.
 type Held<'a> = SmallVec<[Use<'a, Memory>; FEW]>;
-
-/// A few things, in a place that does not grow.
-struct Few<T> {
-    places: [MaybeUninit<T>; FEW],
-    count: usize,
-}
-
-impl<T> Few<T> {
-    #[inline]
-    fn new() -> Few<T> {
-        Few { places: [const { MaybeUninit::uninit() }; FEW], count: 0 }
-    }
-
-    /// Puts one more in; where there is no room it is dropped.
-    #[inline]
-    fn push(&mut self, thing: T) {
-        if let Some(place) = self.places.get_mut(self.count) {
-            place.write(thing);
-            self.count += 1;
-        }
-    }
-
-    #[inline]
-    fn all(&self) -> &[T] {
-        // SAFETY: [launch-arguments] as many were put in.
-        unsafe { std::slice::from_raw_parts(self.places.as_ptr().cast(), self.count) }
-    }
-}
-
-impl<T> Drop for Few<T> {
-    #[inline]
-    fn drop(&mut self) {
-        for place in self.places.iter_mut().take(self.count) {
-            // SAFETY: [launch-arguments] as many were put in, and nobody has them any more.
-            unsafe { place.assume_init_drop() };
-        }
-    }
-}
 
 /// The arguments, for the time that the interpreter is released.
 #[derive(Clone, Copy)]
@@ -109,22 +72,22 @@ fn common<'a, 'py: 'a>(
         return None;
     }
     let mut words = [const { MaybeUninit::uninit() }; FEW];
-    let (mut arguments, mut held) = (Few::new(), Few::new());
+    let mut arguments = ArrayVec::<Argument<'_>, FEW>::new();
+    let mut held = ArrayVec::<Use<'_, Memory>, FEW>::new();
     for ((object, parameter), word) in objects.zip(parameters).zip(&mut words) {
         let word = word.write(Word::ZERO);
         let used = |buffer: &'a Buffer| {
             let Ok(memory) = buffer.enter() else { return false };
             // The graph keeps the memory from before the launch, which may be made even where it returns an error.
             let is_kept = !is_captured || memory.keep_own(stream);
-            held.push(memory);
-            is_kept
+            held.try_push(memory).is_ok() && is_kept
         };
         if word.take(object, parameter.size, used) != parameter.size {
             return None;
         }
-        arguments.push(Argument::bytes(word.bytes(parameter.size)));
+        arguments.try_push(Argument::bytes(word.bytes(parameter.size))).ok()?;
     }
-    let (config, arguments) = (&config, Arguments(arguments.all()));
+    let (config, arguments) = (&config, Arguments(&arguments));
     // SAFETY: [launch-arguments] number and sizes are checked; that the memory behind the addresses is there and
     // ordered is what the caller of a kernel promises, in Python too.
     let launch = move || unsafe { cuirass::launch(stream, config, kernel, arguments.all()) };
