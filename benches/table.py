@@ -1,10 +1,11 @@
-"""The table of README.md, of what bench.py wrote with --json: of all contenders, and of cuirass by itself.
+"""The table of README.md, of what bench.py wrote with --json in so many processes, whoever took part in each.
 
-usage: table.py bench.json bench-own.json
+usage: table.py RUN.json ...    (or lists of such: results/*.json)
 """
 
 import json
 import pathlib
+import statistics
 import sys
 
 # In brackets: at most so much over the floor, in Python and in Rust; of rows without a floor, in all.
@@ -42,8 +43,10 @@ HEADS = {
 
 
 def cell(runs, case, who, bound):
-    """What a contender took in each run: over the floor where the case has one; Python's less the loop's `lambda`."""
-    values = []
+    """What a contender took: over the floor where the case has one; Python's less the same process's `lambda`.
+    Of several processes the median, the least and the most.
+    """
+    values, has_floor = [], False
     for run in runs:
         row = run.get(case)
         if row is None or who not in row["median"]:
@@ -52,19 +55,28 @@ def cell(runs, case, who, bound):
         value = row["over"][who] if has_floor and who != "c" else row["median"][who]
         if who in ("cuirass", "least", "cuda.core", "cupy"):
             value -= run["lambda"]["median"]["least"]
-        values.append(f"{value:+.0f}" if has_floor and who != "c" else f"{value:.0f}")
-    text = ", ".join(values)
-    return f"{text} ({bound})" if values and bound is not None else text
+        values.append(value)
+    if not values:
+        return ""
+    sign = "+" if has_floor and who != "c" else ""
+    text = f"{statistics.median(values):{sign}.0f}"
+    if len(values) > 1:
+        text += f" [{min(values):{sign}.0f}..{max(values):{sign}.0f}]"
+    return text if bound is None else f"{text} ({bound})"
 
 
 def main():
-    runs = [json.loads(pathlib.Path(path).read_text()) for path in sys.argv[1:]]
+    runs = []
+    for path in sys.argv[1:]:
+        read = json.loads(pathlib.Path(path).read_text())
+        runs.extend(read if isinstance(read, list) else [read])
     print(f"| case | {' | '.join(HEADS.values())} |")
     print("|---" * (len(HEADS) + 1) + "|")
     for case, (name, python, rust) in ROWS.items():
         bounds = {"cuirass": python, "cuirass-rs": rust}
         print(f"| {name} | {' | '.join(cell(runs, case, who, bounds.get(who)) for who in HEADS)} |")
-    print("\nlambda: " + ", ".join(f"{run['lambda']['median']['least']:.0f}" for run in runs))
+    loops = sorted(run["lambda"]["median"]["least"] for run in runs)
+    print("\nlambda: " + ", ".join(f"{value:.0f}" for value in loops))
 
 
 if __name__ == "__main__":
