@@ -521,9 +521,10 @@ impl Recording {
         if self.has_ended() || stream == &self.origin {
             return;
         }
+        // Said first: who ends the capture meanwhile looks for it.
+        self.has_joined.store(true, Ordering::Release);
         if register(stream, self, || ()) {
             self.state.lock().streams.push(stream.clone());
-            self.has_joined.store(true, Ordering::Release);
         }
     }
 

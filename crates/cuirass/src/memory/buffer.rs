@@ -125,34 +125,8 @@ impl Kind for Memory {
         if origin.held.get_mut().is_some() {
             return Memory::release_held(range, origin);
         }
+        let stream = origin.release_stream.into_inner();
         match origin.source {
-            Source::Pool(resource) => release_to_pool(range, resource, origin.release_stream.into_inner()),
-            source => Memory::release_otherwise(range, source, origin.release_stream.into_inner()),
-        }
-    }
-
-    fn waits(origin: &Origin) -> bool {
-        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
-    }
-}
-
-impl Memory {
-    /// Of memory that graphs have held.
-    #[cold]
-    fn release_held(range: Range, mut origin: Origin) -> Outcome<()> {
-        match origin.held.take().filter(Held::is_shared) {
-            Some(held) => {
-                held.take_over(Owned::new(range, origin));
-                Ok(())
-            }
-            None => <Memory as Kind>::release(range, origin),
-        }
-    }
-
-    /// Of what is no pool of this process.
-    #[inline(never)]
-    fn release_otherwise(range: Range, source: Source, stream: Option<Stream>) -> Outcome<()> {
-        match source {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
             Source::Imported(imported) => {
                 imports::release(range, imported.pool, stream.unwrap_or_else(Stream::legacy_default))
@@ -176,6 +150,24 @@ impl Memory {
             }
             Source::Virtual(memory) => r#virtual::release(memory.reservations, memory.resource.into_context(), stream),
             Source::Borrowed { .. } | Source::Graph(_) => Ok(()),
+        }
+    }
+
+    fn waits(origin: &Origin) -> bool {
+        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
+    }
+}
+
+impl Memory {
+    /// Of memory that graphs have held.
+    #[cold]
+    fn release_held(range: Range, mut origin: Origin) -> Outcome<()> {
+        match origin.held.take().filter(Held::is_shared) {
+            Some(held) => {
+                held.take_over(Owned::new(range, origin));
+                Ok(())
+            }
+            None => <Memory as Kind>::release(range, origin),
         }
     }
 }
