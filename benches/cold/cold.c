@@ -118,17 +118,27 @@ typedef struct { const char* name; void* function; int flags; const char* doc; }
 static Method made_methods[] = {{"close", made_close, 0x80 /* METH_FASTCALL */, 0}, {0}};
 typedef struct { int slot; void* value; } TypeSlot;
 static TypeSlot made_slots[] = {{64 /* Py_tp_methods */, made_methods}, {52 /* Py_tp_dealloc */, made_end}, {0}};
-static struct { const char* name; int size, item; unsigned flags; TypeSlot* slots; } made_spec = {"cold.Made", sizeof(Made), 0, 0, made_slots};
+typedef struct { const char* name; int size, item; unsigned flags; TypeSlot* slots; } TypeSpec;
+static TypeSpec made_spec = {"cold.Made", sizeof(Made), 0, 0, made_slots};
 Object* cold_make(Object* self, Object* const* arguments, long count) {
   (void)self, (void)arguments, (void)count; void* it = 0;
   void* state = PyEval_SaveThread(); chosen_make(&it); PyEval_RestoreThread(state);
   Object* made = PyType_GenericAlloc(made_type, 0); if (made) ((Made*)made)->made = it; return made;
 }
 
+// The same two as methods of an object that take any arguments and keywords, so that a call of them can be written as that of
+// a real interface.
+static Object* any_call(Object* self, Object* const* arguments, long count, Object* names) { (void)names; return cold_released(self, arguments, count); }
+static Object* any_make(Object* self, Object* const* arguments, long count, Object* names) { (void)names; return cold_make(self, arguments, count); }
+static Method any_methods[] = {{"call", any_call, 0x82 /* METH_FASTCALL | METH_KEYWORDS */, 0}, {"make", any_make, 0x82, 0}, {0}};
+static TypeSlot any_slots[] = {{64, any_methods}, {52, made_end}, {0}};
+static TypeSpec any_spec = {"cold.Any", sizeof(Made), 0, 0, any_slots}; static Object* any_type;
+Object* cold_any(Object* self, Object* const* arguments, long count) { (void)self, (void)arguments, (void)count; return PyType_GenericAlloc(any_type, 0); }
+
 void cold_drain(void) { cuStreamSynchronize(s); }
 
 int cold_init(const char* cubin) {
-  if (!(made_type = PyType_FromSpec(&made_spec))) return -1;
+  if (!(made_type = PyType_FromSpec(&made_spec)) || !(any_type = PyType_FromSpec(&any_spec))) return -1;
   CUresult r; CUdevice d; CUcontext c; CUmodule m; CUlibrary l; CUgraph g; CUstream cs; CUdriverProcAddressQueryResult q;
 #define T(v) if ((r = (v))) return (int)r
   T(cuInit(0)); T(cuDeviceGet(&d, 0)); T(cuDevicePrimaryCtxRetain(&c, d)); T(cuCtxSetCurrent(c));

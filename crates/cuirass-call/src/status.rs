@@ -214,6 +214,8 @@ pub mod code {
     pub const NOT_FOUND: u32 = 500;
     /// `CUDA_ERROR_NOT_READY`
     pub const NOT_READY: u32 = 600;
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`
+    pub const CONTEXT_IS_DESTROYED: u32 = 709;
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
     pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
     /// `CUDA_ERROR_ILLEGAL_STATE`

@@ -5,6 +5,7 @@
 //! ([`later`]): putting one off allocates nothing.
 
 use crate::Outcome;
+use crate::device::Device;
 use cuirass_call::later::{self, Attempt, Deferrer, Later, Named, Slot};
 use cuirass_call::owner::{self, Handle, in_callback};
 use cuirass_fault::lock::{self, Global};
@@ -131,9 +132,12 @@ pub(crate) fn drain_if_any() {
     }
 }
 
-/// Tries every release that waits, and returns how many still do. A failure is reported. May run user code: the
-/// reporter.
+/// Tries every release that waits, and returns how many still do; the streams that are kept for the next graph builders
+/// are destroyed too. A failure is reported. May run user code: the reporter.
 pub fn drain() -> usize {
+    if !lock::is_forked() && !in_callback() {
+        Device::give_spare_streams_back();
+    }
     try_until(usize::MAX)
 }
 

@@ -3,11 +3,13 @@
 use crate::context::{Context, scope};
 use crate::driver::initialized;
 use crate::event::{Event, EventOptions};
+use crate::graph::spare::Spare;
 use crate::memory::DeviceMemoryResource;
-use crate::stream::{Stream, StreamOptions};
+use crate::stream::{Stream, StreamKind, StreamOptions};
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
 use cuirass_call::device as call;
+use cuirass_call::owner::Owned;
 use cuirass_call::sys::cuda::{CUcontext, CUdevice, CUdevice_attribute};
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
@@ -32,6 +34,8 @@ struct Slot {
     current: AtomicPtr<cuirass_call::sys::cuda::CUctx_st>,
     primary: Mutex<Option<Context>>,
     pool: Mutex<Option<DeviceMemoryResource>>,
+    /// A stream of the primary context, while that is retained.
+    spare: Spare,
 }
 
 static SLOTS: OnceLock<Vec<Slot>> = OnceLock::new();
@@ -47,7 +51,8 @@ fn slots() -> Outcome<&'static [Slot]> {
     for ordinal in 0..count {
         let raw = call::get(ordinal)?;
         let current = AtomicPtr::new(std::ptr::null_mut());
-        slots.push(Slot { ordinal, raw, current, primary: Mutex::new(None), pool: Mutex::new(None) });
+        let (primary, pool, spare) = (Mutex::new(None), Mutex::new(None), Spare::new());
+        slots.push(Slot { ordinal, raw, current, primary, pool, spare });
     }
     Ok(SLOTS.get_or_init(|| slots))
 }
@@ -180,9 +185,32 @@ impl Device {
             self.0.current.store(std::ptr::null_mut(), Ordering::Release);
             slot.take()
         };
-        match context {
-            Some(context) => context.close(),
-            None => Ok(()),
+        let given_back = self.0.spare.give_back();
+        match (given_back, context.map_or(Ok(()), Context::close_inner)) {
+            (given_back, Ok(())) => Ok(given_back?),
+            (Ok(()), Err(failure)) => Err(failure.raise()),
+            (Err(first), Err(failure)) => Err(failure.attach_to(first, "the context was not released either").raise()),
+        }
+    }
+
+    /// The stream that is kept for the next graph builder, of the primary context, whose number this is.
+    pub(crate) fn spare_stream(self, context: &Context, id: u64) -> Option<Owned<StreamKind>> {
+        self.0.spare.take(context, id)
+    }
+
+    /// Keeps a stream for the next graph builder where it is one of the primary context while that is retained. What is not
+    /// kept is returned, to be given back.
+    pub(crate) fn keep_stream(self, stream: Owned<StreamKind>, id: u64) -> Option<Owned<StreamKind>> {
+        let primary = self.0.primary.lock();
+        if primary.as_ref() == Some(stream.parent()) { self.0.spare.keep(stream, id) } else { Some(stream) }
+    }
+
+    /// Destroys the streams that are kept for graph builders, on all devices.
+    pub(crate) fn give_spare_streams_back() {
+        for slot in SLOTS.get().into_iter().flatten() {
+            if let Err(failure) = slot.spare.give_back() {
+                failure.report("giving back the stream that was kept for the next graph builder");
+            }
         }
     }
 

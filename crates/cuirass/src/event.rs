@@ -139,7 +139,7 @@ impl Event {
 
     #[inline]
     pub(crate) fn record_on(&self, stream: &Stream) -> Result<()> {
-        call::record(self.as_raw(), stream.as_raw())?;
+        call::record(self.as_raw(), stream.raw())?;
         recording::recorded(self, stream);
         Ok(())
     }
@@ -276,7 +276,7 @@ impl Passing {
 /// An event behind what is on a stream; `None` while the stream is being captured.
 fn mark(stream: &Stream) -> Outcome<Option<Event>> {
     let context = stream.context_inner()?;
-    let raw = stream.as_raw();
+    let raw = stream.raw();
     scope::create(
         context.as_raw(),
         || {

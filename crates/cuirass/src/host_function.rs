@@ -43,7 +43,7 @@ impl Stream {
     /// What the driver answers; the closure is then dropped without having run, unless a note says that it ran. [`ErrorKind::State`](crate::ErrorKind::State)
     /// on a stream that is being captured.
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
-        let stream = self.as_raw();
+        let stream = self.raw();
         if builder::stream_is_capturing(stream)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
             let message = "the stream is being captured, and a graph may run a host function any number of times: \
                            GraphBuilder.callback() records one that can be called again";

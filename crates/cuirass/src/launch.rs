@@ -67,7 +67,7 @@ impl LaunchConfig {
             blockDimY: self.block[1],
             blockDimZ: self.block[2],
             sharedMemBytes: self.shared_bytes,
-            hStream: stream.as_raw(),
+            hStream: stream.raw(),
             attrs: if attributes.is_empty() { std::ptr::null_mut() } else { attributes.as_mut_ptr() },
             // At most three.
             numAttrs: attributes.len() as u32,

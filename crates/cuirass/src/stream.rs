@@ -3,6 +3,7 @@
 use crate::context::{Context, capture as relaxed_scope, scope};
 use crate::deferred;
 use crate::device::Device;
+use crate::driver;
 use crate::event::{Event, EventOptions, Passing};
 use crate::graph::boundary;
 use crate::graph::known::Known;
@@ -18,6 +19,7 @@ use cuirass_call::stream as call;
 use cuirass_call::sys::cuda::{CUstream, CUstreamCaptureStatus};
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// A stream. Clones are the same stream; it is destroyed with the last of them and of what depends on it.
@@ -30,11 +32,14 @@ struct Inner {
     origin: Origin,
     /// Of the capture that it takes part in.
     known: Known,
+    /// Whether anybody outside cuirass has been given the handle.
+    is_known_outside: AtomicBool,
 }
 
 impl Inner {
     fn shared(raw: CUstream, origin: Origin) -> Stream {
-        Stream(Arc::new(Inner { raw: Opaque(raw), origin, known: Known::default() }))
+        let is_known_outside = AtomicBool::new(false);
+        Stream(Arc::new(Inner { raw: Opaque(raw), origin, known: Known::default(), is_known_outside }))
     }
 }
 
@@ -51,7 +56,7 @@ enum Origin {
     },
 }
 
-struct StreamKind;
+pub(crate) struct StreamKind;
 
 impl Kind for StreamKind {
     const NAME: &'static str = "a stream";
@@ -173,8 +178,11 @@ impl Stream {
             },
             call::destroy,
         )?;
-        let owned = Owned::new(raw, context);
-        Ok(Inner::shared(raw, Origin::Created(owned)))
+        Ok(Stream::owning(Owned::new(raw, context)))
+    }
+
+    pub(crate) fn owning(owned: Owned<StreamKind>) -> Stream {
+        Inner::shared(owned.raw(), Origin::Created(owned))
     }
 
     /// A stream of another library's, which is never destroyed here. `owner` is kept as long as the stream is.
@@ -196,13 +204,19 @@ impl Stream {
     /// The handle is a live stream of `context` that nobody else destroys.
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(raw: CUstream, context: &Context) -> Stream {
-        let owned = Owned::new(raw, context.clone());
-        Inner::shared(raw, Origin::Created(owned))
+        Stream::owning(Owned::new(raw, context.clone()))
     }
 
     /// The driver's handle: 1 and 2 for the default streams.
     #[inline]
     pub fn as_raw(&self) -> CUstream {
+        self.0.is_known_outside.store(true, Ordering::Relaxed);
+        self.raw()
+    }
+
+    /// The handle, for cuirass itself.
+    #[inline]
+    pub(crate) fn raw(&self) -> CUstream {
         self.0.raw.0
     }
 
@@ -228,12 +242,12 @@ impl Stream {
     }
 
     pub(crate) fn is_legacy_default(&self) -> bool {
-        self.as_raw().addr() == 1
+        self.raw().addr() == 1
     }
 
     /// The same default stream, as that of one context whatever is current.
     pub(crate) fn bound_to(&self, context: Context) -> Stream {
-        Inner::shared(self.as_raw(), Origin::Default { bound: Some(context) })
+        Inner::shared(self.raw(), Origin::Default { bound: Some(context) })
     }
 
     /// As it can order a release later: a default stream together with the context whose it is now, which is `otherwise`
@@ -265,7 +279,7 @@ impl Stream {
     /// # Errors
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy default stream while another stream's capture involves it.
     pub fn capture_status(&self) -> Result<CaptureStatus> {
-        Ok(match capture::stream_is_capturing(self.as_raw())? {
+        Ok(match capture::stream_is_capturing(self.raw())? {
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => CaptureStatus::None,
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => CaptureStatus::Active,
             _ => CaptureStatus::Invalidated,
@@ -274,7 +288,7 @@ impl Stream {
 
     /// Whether work on it would now belong to a capture, or disturb one. Asking disturbs none.
     pub(crate) fn is_in_a_capture(&self) -> Outcome<bool> {
-        match capture::stream_is_capturing(self.as_raw()) {
+        match capture::stream_is_capturing(self.raw()) {
             Ok(status) => Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE),
             Err(failure) if failure.status() == Some(code::STREAM_CAPTURE_IMPLICIT) => {
                 failure.answered();
@@ -289,7 +303,7 @@ impl Stream {
     /// elsewhere.
     pub(crate) fn wait_for_release(&self) -> Outcome<Option<Passing>> {
         deferred::drain_if_any();
-        let raw = self.as_raw();
+        let raw = self.raw();
         relaxed_scope::relaxed(|| {
             let is_captured = match boundary::releasing(raw) {
                 Some(_releasing) => self.is_in_a_capture()?,
@@ -306,7 +320,7 @@ impl Stream {
     /// As whichever thread drains the queue can name it.
     #[cold]
     fn to_be_passed(&self) -> Outcome<Passing> {
-        if self.as_raw() == PER_THREAD.as_raw() {
+        if self.raw() == PER_THREAD.raw() {
             let message = "this thread's default stream is being captured, and nobody else can wait for it later: close \
                            behind it when the capture has ended";
             return Err(Failure::misuse(Misuse::State, message));
@@ -346,12 +360,25 @@ impl Stream {
     /// has ended.
     pub fn close(self) -> Result<()> {
         if recording::of(&self).is_some() {
-            return Err(captured(self.as_raw()).raise());
+            return Err(captured(self.raw()).raise());
         }
         match Arc::into_inner(self.0).map(|inner| inner.origin) {
             Some(Origin::Created(owned)) => Ok(owned.close()?),
             Some(Origin::Foreign { .. } | Origin::Default { .. }) | None => Ok(()),
         }
+    }
+
+    /// Gives up the stream of a graph builder, whose context has this number. The next builder gets it where nothing else
+    /// has a share of it, so that no memory is freed in its order, and nobody outside cuirass has its handle, so that
+    /// nobody can have changed it or use it still.
+    pub(crate) fn close_for_next(self, context_id: u64) -> Result<()> {
+        let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };
+        let Origin::Created(owned) = inner.origin else { return Ok(()) };
+        if inner.is_known_outside.into_inner() || driver::is_forked() {
+            return Ok(owned.close()?);
+        }
+        let device = owned.parent().device();
+        Ok(device.keep_stream(owned, context_id).map_or(Ok(()), Owned::close)?)
     }
 
     /// The context that it belongs to; for a default stream, the current one.
@@ -361,7 +388,7 @@ impl Stream {
     pub fn context(&self) -> Result<Context> {
         match &self.0.origin {
             Origin::Created(owned) => Ok(owned.parent().clone()),
-            Origin::Foreign { .. } | Origin::Default { .. } => Ok(Context::of_raw(call::get_ctx(self.as_raw())?)?),
+            Origin::Foreign { .. } | Origin::Default { .. } => Ok(Context::of_raw(call::get_ctx(self.raw())?)?),
         }
     }
 
@@ -379,7 +406,7 @@ impl Stream {
         match &self.0.origin {
             Origin::Created(owned) => Ok(owned.parent().clone()),
             Origin::Default { bound: Some(context) } => Ok(context.clone()),
-            Origin::Foreign { .. } | Origin::Default { .. } => Context::of_raw(call::get_ctx(self.as_raw())?),
+            Origin::Foreign { .. } | Origin::Default { .. } => Context::of_raw(call::get_ctx(self.raw())?),
         }
     }
 
@@ -410,7 +437,7 @@ impl Stream {
     #[inline]
     pub fn synchronize(&self) -> Result<()> {
         deferred::drain_if_any();
-        Ok(call::synchronize(self.as_raw())?)
+        Ok(call::synchronize(self.raw())?)
     }
 
     /// `cuStreamQuery`: whether all its work is done.
@@ -419,7 +446,7 @@ impl Stream {
     /// What the driver answers, an earlier kernel's fault among it.
     #[inline]
     pub fn is_done(&self) -> Result<bool> {
-        Ok(call::query(self.as_raw())?)
+        Ok(call::query(self.raw())?)
     }
 
     /// `cuEventRecord`: puts the event behind the work that is on the stream now.
@@ -452,13 +479,13 @@ impl Stream {
         if recording::any() {
             return self.wait_beside_captures(event);
         }
-        Ok(call::wait_event(self.as_raw(), event.as_raw(), 0)?)
+        Ok(call::wait_event(self.raw(), event.as_raw(), 0)?)
     }
 
     #[cold]
     fn wait_beside_captures(&self, event: &Event) -> Result<()> {
         let _crossing = recording::joins_by(event).then(|| boundary::crossing(self));
-        call::wait_event(self.as_raw(), event.as_raw(), 0)?;
+        call::wait_event(self.raw(), event.as_raw(), 0)?;
         recording::waited(self, event);
         Ok(())
     }
@@ -471,8 +498,8 @@ impl Stream {
         // The event has to be of the context of the stream that is waited for.
         let event = Event::create(&other.context()?, &EventOptions::default())?;
         let crossing = recording::is_captured(other).then(|| boundary::crossing(self));
-        let recorded = event_call::record(event.as_raw(), other.as_raw());
-        if let Err(failure) = recorded.and_then(|()| call::wait_event(self.as_raw(), event.as_raw(), 0)) {
+        let recorded = event_call::record(event.as_raw(), other.raw());
+        if let Err(failure) = recorded.and_then(|()| call::wait_event(self.raw(), event.as_raw(), 0)) {
             return Err(event.undone_after(failure.raise()));
         }
         recording::waited_for_stream(self, other);
@@ -505,7 +532,7 @@ impl Stream {
     /// # Errors
     /// What the driver answers.
     pub fn priority(&self) -> Result<i32> {
-        Ok(call::get_priority(self.as_raw())?)
+        Ok(call::get_priority(self.raw())?)
     }
 
     /// Whether it takes no part in the implicit order of the legacy default stream (`cuStreamGetFlags`).
@@ -513,7 +540,7 @@ impl Stream {
     /// # Errors
     /// What the driver answers.
     pub fn is_nonblocking(&self) -> Result<bool> {
-        Ok(call::get_flags(self.as_raw())? & 1 != 0)
+        Ok(call::get_flags(self.raw())? & 1 != 0)
     }
 
     /// `cuStreamGetId`: a number that no other stream of this process ever has.
@@ -521,13 +548,14 @@ impl Stream {
     /// # Errors
     /// What the driver answers.
     pub fn id(&self) -> Result<u64> {
-        Ok(call::get_id(self.as_raw())?)
+        self.0.is_known_outside.store(true, Ordering::Relaxed);
+        Ok(call::get_id(self.raw())?)
     }
 }
 
 impl PartialEq for Stream {
     fn eq(&self, other: &Stream) -> bool {
-        self.as_raw() == other.as_raw()
+        self.raw() == other.raw()
     }
 }
 
@@ -535,6 +563,6 @@ impl Eq for Stream {}
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Stream({:p})", self.as_raw())
+        write!(f, "Stream({:p})", self.raw())
     }
 }

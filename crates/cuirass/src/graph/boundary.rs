@@ -83,7 +83,7 @@ pub(crate) struct Crossing(&'static AtomicUsize);
 /// no pool is being destroyed.
 #[inline]
 pub(crate) fn crossing(stream: &Stream) -> Crossing {
-    let boundary = of(stream.as_raw());
+    let boundary = of(stream.raw());
     if !boundary.fetch_add(CROSSING, Ordering::AcqRel).is_multiple_of(CROSSING) {
         wait_while(boundary, |count| !count.is_multiple_of(CROSSING));
     }

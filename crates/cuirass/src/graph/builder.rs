@@ -11,6 +11,7 @@ use crate::graph::options::{CaptureMode, GraphCompleteOptions, GraphDebugPrintOp
 use crate::graph::recording::{self, Attachment, Recording};
 use crate::stream::{CaptureStatus, Stream, StreamOptions};
 use crate::{Outcome, Result, deferred};
+use cuirass_call::context as context_call;
 use cuirass_call::graph::{builder as call, definition};
 use cuirass_call::owner::{Opaque, Owned};
 use cuirass_call::status::code;
@@ -31,6 +32,8 @@ pub struct GraphBuilder {
     context: Context,
     role: Role,
     phase: Mutex<Phase>,
+    /// The number of its context, where the stream is its own, so that the next builder may have it.
+    own_stream_in: Option<u64>,
 }
 
 /// What a builder builds.
@@ -67,9 +70,16 @@ impl Device {
     /// # Errors
     /// What the driver answers.
     pub fn create_graph_builder(self) -> Result<GraphBuilder> {
-        let stream = self.create_stream(&StreamOptions::default())?;
-        let context = stream.context()?;
-        Ok(GraphBuilder::new(stream, context, Role::Whole, Phase::Fresh))
+        deferred::before_creating()?;
+        let context = self.primary()?;
+        // Asked before a stream is made, so that nothing has to be undone.
+        let id = context_call::ctx_get_id(context.raw())?;
+        let stream = match self.spare_stream(&context, id) {
+            Some(kept) => Stream::owning(kept),
+            None => Stream::create_in(context.clone(), &StreamOptions::default())?,
+        };
+        let builder = GraphBuilder::new(stream, context, Role::Whole, Phase::Fresh);
+        Ok(GraphBuilder { own_stream_in: Some(id), ..builder })
     }
 }
 
@@ -89,7 +99,7 @@ pub(crate) fn state(message: impl Into<String>) -> Failure {
 
 impl GraphBuilder {
     pub(crate) fn new(stream: Stream, context: Context, role: Role, phase: Phase) -> GraphBuilder {
-        GraphBuilder { stream, context, role, phase: Mutex::new(phase) }
+        GraphBuilder { stream, context, role, phase: Mutex::new(phase), own_stream_in: None }
     }
 
     /// The stream that it captures: work put on it while building becomes part of the graph.
@@ -179,7 +189,7 @@ impl GraphBuilder {
     }
 
     fn begin(&self, mode: CaptureMode) -> Outcome<Owned<CaptureKind>> {
-        let raw = self.stream.as_raw();
+        let raw = self.stream.raw();
         let _crossing = boundary::crossing(&self.stream);
         let begun = match &self.role {
             Role::Body(body) => {
@@ -217,7 +227,7 @@ impl GraphBuilder {
 
     /// Ends a capture that has just begun, since a later step failed.
     fn undo_begin(&self, failure: Failure) -> Failure {
-        match capture::raw_end(self.stream.as_raw(), self.is_conditional_body()) {
+        match capture::raw_end(self.stream.raw(), self.is_conditional_body()) {
             Ok(graph) if graph.is_null() || self.is_conditional_body() => failure,
             Ok(graph) => match definition::destroy(graph) {
                 Ok(()) => failure,
@@ -296,7 +306,7 @@ impl GraphBuilder {
     fn forbids_end_of_bodies(recording: &Recording) -> Outcome<()> {
         let bodies = recording.live_bodies().len();
         if bodies > 0
-            && call::stream_is_capturing(recording.origin.as_raw())?
+            && call::stream_is_capturing(recording.origin.raw())?
                 == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
         {
             return Err(state(format!(
@@ -392,8 +402,11 @@ impl GraphBuilder {
     /// # Errors
     /// The driver's error when the capture was invalidated; what it answers to the release.
     pub fn close(self) -> Result<()> {
-        let GraphBuilder { stream, context, role, phase } = self;
-        let result = match phase.into_inner() {
+        let GraphBuilder { stream, context, role, phase, own_stream_in } = self;
+        let phase = phase.into_inner();
+        // What was captured on it has ended well, so that the stream is as a new one.
+        let keep = own_stream_in.filter(|_| matches!(phase, Phase::Ended(_)));
+        let result = match phase {
             Phase::Building(capture) => {
                 let (_, recording) = capture.into_raw();
                 capture::discard(&recording).map(|_discarded| ())
@@ -404,7 +417,11 @@ impl GraphBuilder {
         };
         drop((role, context));
         // A stream that takes part in another builder's capture is kept by that.
-        let closed = if recording::of(&stream).is_some() { Ok(()) } else { stream.close() };
+        let closed = match keep {
+            _ if recording::of(&stream).is_some() => Ok(()),
+            Some(id) => stream.close_for_next(id),
+            None => stream.close(),
+        };
         match (result, closed) {
             (result, Ok(())) => Ok(result?),
             (Ok(()), Err(error)) => Err(error),
@@ -438,6 +455,6 @@ impl std::fmt::Debug for GraphBuilder {
             Phase::Closed => "closed",
             Phase::Busy => "in use",
         };
-        write!(f, "GraphBuilder({phase}, stream {:p})", self.stream.as_raw())
+        write!(f, "GraphBuilder({phase}, stream {:p})", self.stream.raw())
     }
 }

@@ -39,7 +39,7 @@ impl GraphBuilder {
         // Kept first: the node may be there even where the call returns an error.
         recording.attachments.add(Attachment::Other(function));
         // SAFETY: [graph-callback] the graph keeps the closure as long as it can run; `run` catches panics.
-        Ok(unsafe { call::host_func(self.stream().as_raw(), run::<F>, data) }?)
+        Ok(unsafe { call::host_func(self.stream().raw(), run::<F>, data) }?)
     }
 
     /// As [`callback`](GraphBuilder::callback), with a C function. `owner` is kept as long as the graph.
@@ -59,7 +59,7 @@ impl GraphBuilder {
         let recording = self.callback_allowed()?;
         recording.attachments.add(Attachment::Other(owner));
         // SAFETY: [graph-callback] the caller's promise; the graph keeps the owner.
-        Ok(unsafe { call::host_func(self.stream().as_raw(), function, data) }?)
+        Ok(unsafe { call::host_func(self.stream().raw(), function, data) }?)
     }
 
     fn callback_allowed(&self) -> Outcome<Arc<Recording>> {

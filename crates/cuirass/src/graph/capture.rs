@@ -34,7 +34,7 @@ impl Kind for CaptureKind {
                 format!(
                     "a graph builder was dropped while it was building: the capture on stream {:p} has been ended, and \
                      what it had captured is lost; end_building() or close() ends it",
-                    recording.origin.as_raw()
+                    recording.origin.raw()
                 ),
             )),
         }
@@ -100,7 +100,7 @@ fn is_expected(failure: &Failure) -> bool {
 /// Ends a capture, which the caller has claimed: the graph, which the caller then owns unless it is a body's. Whatever
 /// the answer, the capture is over. What its status was before is returned too.
 pub(crate) fn finish(recording: &Arc<Recording>) -> (CUstreamCaptureStatus, Outcome<CUgraph>) {
-    let stream = recording.origin.as_raw();
+    let stream = recording.origin.raw();
     let mut first: Option<Failure> = None;
     let (was, ours) = match call::stream_get_capture_id(stream) {
         Ok((ACTIVE, id)) => (ACTIVE, id == recording.id),
@@ -234,7 +234,7 @@ fn abandon(recording: &Arc<Recording>, also: Option<Stream>) {
 fn is_invalidated(recording: Option<&Recording>) -> Outcome<bool> {
     match recording {
         Some(recording) if !recording.has_ended() => {
-            Ok(call::stream_is_capturing(recording.origin.as_raw())? == INVALIDATED)
+            Ok(call::stream_is_capturing(recording.origin.raw())? == INVALIDATED)
         }
         _ => Ok(false),
     }

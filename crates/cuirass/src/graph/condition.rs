@@ -137,7 +137,7 @@ impl GraphBuilder {
         let bodies = graphs.iter().map(|graph| Opaque(*graph)).collect();
         let known = Conditional { node: Opaque(node), kind, bodies };
         recording.attachments.add(Attachment::Bodies(Box::new(known)));
-        capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
+        capture::stream_set_capture_dependency(self.stream().raw(), node).map_err(|failure| {
             failure
                 .note("the conditional node itself was added to the graph, and what comes later does not wait for it")
         })?;
@@ -146,7 +146,7 @@ impl GraphBuilder {
 
     /// The graph that is being built and where in it the stream stands.
     pub(crate) fn capture_info(&self, _recording: &Arc<Recording>) -> Outcome<capture::CaptureInfo> {
-        let info = capture::stream_get_capture_info(self.stream().as_raw())?;
+        let info = capture::stream_get_capture_info(self.stream().raw())?;
         match info.status {
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => Ok(info),
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {

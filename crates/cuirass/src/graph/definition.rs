@@ -251,7 +251,7 @@ impl GraphBuilder {
             .alone_with(child.attachments(), || node_call::add_child_graph(info.graph, &info.dependencies, graph))?;
         // The node refers to it from now on, whatever comes.
         recording.attachments.add(Attachment::Child(child.attachments().clone()));
-        capture::stream_set_capture_dependency(self.stream().as_raw(), node).map_err(|failure| {
+        capture::stream_set_capture_dependency(self.stream().raw(), node).map_err(|failure| {
             failure.note("the child graph itself was added to the graph, and what comes later does not wait for it")
         })
     }

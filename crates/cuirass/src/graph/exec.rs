@@ -75,7 +75,7 @@ impl Graph {
         let graph = definition.alive()?;
         let context = NonNull::new(definition.context().as_raw())
             .ok_or_else(|| Failure::internal("a graph is in a context, and that is null"))?;
-        let stream = options.upload_stream.as_ref().map_or(std::ptr::null_mut(), Stream::as_raw);
+        let stream = options.upload_stream.as_ref().map_or(std::ptr::null_mut(), Stream::raw);
         let exec = scope::create(
             context.as_ptr(),
             || definition.attachments().alone(|| call::instantiate(graph, options.flags(), stream)),
@@ -109,7 +109,7 @@ impl Graph {
         if !self.0.parent().launched.knows(stream) {
             return Ok(self.launch_elsewhere(stream)?);
         }
-        Ok(call::launch(self.0.raw(), stream.as_raw())?)
+        Ok(call::launch(self.0.raw(), stream.raw())?)
     }
 
     /// The first launch on a stream, and each on a thread's default stream.
@@ -118,7 +118,7 @@ impl Graph {
     fn launch_elsewhere(&self, stream: &Stream) -> Outcome<()> {
         driver::refuse_in_child()?;
         let needs = self.0.parent();
-        let launch = || call::launch(self.0.raw(), stream.as_raw());
+        let launch = || call::launch(self.0.raw(), stream.raw());
         let context = self.definition().context().clone();
         match needs.launched.note(stream, &context)? {
             Some(followed) => followed.launch(stream, launch),
@@ -134,7 +134,7 @@ impl Graph {
         if recording::any() {
             refuse_in_capture(stream, "uploaded")?;
         }
-        Ok(call::upload(self.0.raw(), stream.as_raw())?)
+        Ok(call::upload(self.0.raw(), stream.raw())?)
     }
 
     /// `cuGraphExecUpdate`: gives it the parameters of a graph of the same shape, for the launches from now on.

@@ -40,17 +40,17 @@ impl GraphBuilder {
     fn branch(&self, recording: &Arc<Recording>, event: &Event, count: usize) -> Outcome<Vec<GraphBuilder>> {
         recording.set_in_parts();
         // Nobody else sees this event, so that the capture need not keep it.
-        event_call::record(event.as_raw(), self.stream().as_raw())?;
+        event_call::record(event.as_raw(), self.stream().raw())?;
         let mut streams = room::empty(count, "for the branches")?;
         for _ in 0..count {
             let stream = Stream::create(self.context(), &StreamOptions::default())?;
             // Kept first: even where the call returns an error the stream may have joined the capture.
             recording.keep(&stream);
-            stream_call::wait_event(stream.as_raw(), event.as_raw(), 0)?;
+            stream_call::wait_event(stream.raw(), event.as_raw(), 0)?;
             streams.push(stream);
         }
         let fork = |stream: Stream| {
-            let phase = Phase::Forked(Owned::<ForkKind>::new(Opaque(stream.as_raw()), recording.clone()));
+            let phase = Phase::Forked(Owned::<ForkKind>::new(Opaque(stream.raw()), recording.clone()));
             GraphBuilder::new(stream, self.context().clone(), Role::Fork, phase)
         };
         Ok(streams.into_iter().map(fork).collect())

@@ -53,7 +53,7 @@ impl Followed {
     pub(crate) fn launch(&self, stream: &Stream, launch: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
         self.state.store(LAUNCHING, Ordering::SeqCst);
         let launched = launch();
-        let marked = cuirass_call::event::record(self.event.as_raw(), stream.as_raw());
+        let marked = cuirass_call::event::record(self.event.as_raw(), stream.raw());
         self.state.store(if marked.is_ok() { MARKED } else { LOST }, Ordering::SeqCst);
         match (launched, marked) {
             (Ok(()), Ok(())) => Ok(()),
@@ -84,7 +84,7 @@ const PER_THREAD: usize = 2;
 impl Launched {
     #[inline]
     pub(crate) fn knows(&self, stream: &Stream) -> bool {
-        let handle = stream.as_raw().addr();
+        let handle = stream.raw().addr();
         self.recent.iter().any(|recent| recent.load(Ordering::Acquire) == handle)
     }
 
@@ -94,12 +94,12 @@ impl Launched {
     /// launched on. A default stream is that of the context that is current now: the graph's own, or the launch fails.
     #[cold]
     pub(crate) fn note(&self, stream: &Stream, context: &Context) -> Outcome<Option<Arc<Followed>>> {
-        let handle = stream.as_raw().addr();
+        let handle = stream.raw().addr();
         if handle == PER_THREAD {
             return self.note_thread(context).map(Some);
         }
         let stream = if stream.is_default() { stream.bound_to(context.clone()) } else { stream.clone() };
-        let is_it = |place: &Place| matches!(place, Place::Stream(known) if known.as_raw().addr() == handle);
+        let is_it = |place: &Place| matches!(place, Place::Stream(known) if known.raw().addr() == handle);
         let spare = {
             let mut places = self.places.lock();
             let known = places.iter().position(is_it);
@@ -144,7 +144,7 @@ impl Launched {
                 continue;
             }
             if let Place::Stream(stream) = place {
-                let handle = stream.as_raw().addr();
+                let handle = stream.raw().addr();
                 for recent in &self.recent {
                     // Its handle may come round again.
                     if recent.load(Ordering::Relaxed) == handle {
@@ -187,8 +187,8 @@ impl Place {
     fn is_over(&self) -> Outcome<bool> {
         match self {
             Place::Stream(stream) if stream.is_created() && !stream.is_shared() => {
-                Ok(call::stream_is_capturing(stream.as_raw())? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
-                    && cuirass_call::stream::query(stream.as_raw())?)
+                Ok(call::stream_is_capturing(stream.raw())? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+                    && cuirass_call::stream::query(stream.raw())?)
             }
             Place::Thread(_, followed)
                 if Arc::strong_count(followed) == 1 && followed.state.load(Ordering::SeqCst) == MARKED =>

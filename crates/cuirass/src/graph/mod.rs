@@ -35,6 +35,7 @@ mod launched;
 mod options;
 mod picture;
 pub(crate) mod recording;
+pub(crate) mod spare;
 
 pub use builder::GraphBuilder;
 pub use callback::HostFunction;

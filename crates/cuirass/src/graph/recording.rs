@@ -278,7 +278,7 @@ fn key(stream: &Stream) -> Key {
             NEXT.fetch_add(1, Ordering::Relaxed)
         };
     }
-    let handle = stream.as_raw().addr();
+    let handle = stream.raw().addr();
     let thread = if handle == 2 { NUMBER.try_with(|number| *number).unwrap_or(0) } else { 0 };
     (handle, thread)
 }

@@ -216,14 +216,14 @@ struct Freed<'a> {
 impl fmt::Display for Freed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Freed { range, stream, pool } = self;
-        write!(f, "memory {:#x} (stream {:p}, pool {:p})", range.address, stream.as_raw(), pool.as_raw())
+        write!(f, "memory {:#x} (stream {:p}, pool {:p})", range.address, stream.raw(), pool.as_raw())
     }
 }
 
 impl Freed<'_> {
     #[inline]
     fn free(self) -> Outcome<()> {
-        capture::release(self, || pool::free_async(self.range.address, self.stream.as_raw()))
+        capture::release(self, || pool::free_async(self.range.address, self.stream.raw()))
     }
 }
 
@@ -236,7 +236,7 @@ fn free_in_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome
         return free_on_default_stream(freed);
     }
     // While this release is on its way no graph builder begins or ends a capture of the stream.
-    let Some(_releasing) = boundary::releasing(stream.as_raw()) else { return Ok(Attempt::Wait) };
+    let Some(_releasing) = boundary::releasing(stream.raw()) else { return Ok(Attempt::Wait) };
     if (recording::any() || !stream.is_created()) && is_captured(stream, freed)? {
         return Ok(Attempt::Wait);
     }
@@ -253,7 +253,7 @@ fn refused(stream: &Stream, failure: Failure) -> Outcome<Attempt> {
     if !by_a_capture {
         return Err(failure);
     }
-    match builder::stream_is_capturing(stream.as_raw()) {
+    match builder::stream_is_capturing(stream.raw()) {
         Ok(status) if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => {
             failure.answered();
             Ok(Attempt::Wait)
@@ -276,7 +276,7 @@ fn free_on_default_stream(freed: Freed<'_>) -> Outcome<Attempt> {
     let mut attempt = Attempt::Done;
     scope::release(context.raw(), format_args!("{freed}"), || {
         // Asking disturbs no capture; freeing would.
-        match builder::stream_is_capturing(stream.as_raw()) {
+        match builder::stream_is_capturing(stream.raw()) {
             Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => freed.free(),
             Ok(_captured) => {
                 attempt = Attempt::Wait;
@@ -304,8 +304,8 @@ fn is_captured(stream: &Stream, what: impl fmt::Display) -> Outcome<bool> {
 
 /// The legacy default stream waits for no work that is being captured, and asking disturbs no capture.
 fn refuse_during_capture(producer: &Stream, legacy: &Stream) -> Outcome<()> {
-    if builder::stream_is_capturing(producer.as_raw())? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-        return builder::stream_is_capturing(legacy.as_raw()).map(|_not_captured| ());
+    if builder::stream_is_capturing(producer.raw())? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+        return builder::stream_is_capturing(legacy.raw()).map(|_not_captured| ());
     }
     let message = "the memory's stream is being captured: the legacy default stream cannot wait for it; name another \
                    stream, or none to be ordered";
@@ -314,7 +314,7 @@ fn refuse_during_capture(producer: &Stream, legacy: &Stream) -> Outcome<()> {
 
 impl Buffer {
     fn new(address: u64, bytes: usize, source: Source, release_stream: Option<Stream>) -> Buffer {
-        let release_handle = AtomicUsize::new(release_stream.as_ref().map_or(0, |stream| stream.as_raw().addr()));
+        let release_handle = AtomicUsize::new(release_stream.as_ref().map_or(0, |stream| stream.raw().addr()));
         let release_stream = Mutex::new(release_stream);
         let origin = Origin { source, release_stream, release_handle, held: OnceLock::new() };
         Buffer(Owned::new(Range { address, bytes }, origin))
@@ -481,7 +481,7 @@ impl Buffer {
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` if a capture involves the legacy default stream.
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         let Some(producer) = self.deallocation_stream() else { return Ok(()) };
-        if producer.as_raw() == stream.as_raw() {
+        if producer.raw() == stream.raw() {
             return Ok(());
         }
         let context = producer.context_inner()?;
@@ -493,7 +493,7 @@ impl Buffer {
 
     fn replace_release_stream(&self, stream: Stream) {
         let origin = self.0.parent();
-        origin.release_handle.store(stream.as_raw().addr(), Ordering::Release);
+        origin.release_handle.store(stream.raw().addr(), Ordering::Release);
         // The one before is let go after the lock: it may be the last share of its stream.
         let replaced = origin.release_stream.lock().replace(stream);
         drop(replaced);
@@ -576,7 +576,7 @@ impl Buffer {
     pub fn close(self) -> Result<()> {
         if let Source::Graph(context) = &self.0.parent().source {
             let stream = self.deallocation_stream().unwrap_or_else(Stream::legacy_default);
-            let free = || capture::relaxed(|| pool::free_async(self.as_raw(), stream.as_raw()));
+            let free = || capture::relaxed(|| pool::free_async(self.as_raw(), stream.raw()));
             return Ok(scope::release(context.raw(), format_args!("memory {:#x}", self.as_raw()), free)?);
         }
         Ok(self.0.close()?)
@@ -591,7 +591,7 @@ impl Buffer {
     /// for: the work on it may use the memory, which is leaked, as a note says.
     pub fn close_on(self, stream: &Stream) -> Result<()> {
         let own = self.release_handle();
-        if own == stream.as_raw().addr() && !stream.is_default() {
+        if own == stream.raw().addr() && !stream.is_default() {
             return self.close();
         }
         let ordered = match own {
@@ -612,7 +612,7 @@ impl Buffer {
     /// It is not certain that the device is done with it.
     #[cold]
     fn leaked_behind(self, stream: &Stream, error: crate::Error) -> crate::Error {
-        let raw = stream.as_raw();
+        let raw = stream.raw();
         let failure = Failure::from(error).leaking(format_args!(
             "memory {:#x}, which was to go back behind the work on stream {raw:p},",
             self.as_raw()

@@ -46,7 +46,7 @@ impl GraphMemoryResource {
                 ));
             }
         }
-        let address = call::alloc_async(bytes, stream.as_raw())?;
+        let address = call::alloc_async(bytes, stream.raw())?;
         Ok(Buffer::of_graph(address, bytes, self.0.clone(), stream.clone()))
     }
 

@@ -265,7 +265,7 @@ impl Buffer {
     /// The memory is not released before the stream has passed this.
     pub unsafe fn prefetch_unordered(&self, location: Location, stream: &Stream) -> Result<()> {
         refuse_in_capture(stream, "a prefetch")?;
-        Ok(call::prefetch_async(self.as_raw(), self.len(), &location.raw(), stream.as_raw())?)
+        Ok(call::prefetch_async(self.as_raw(), self.len(), &location.raw(), stream.raw())?)
     }
 
     /// Gives up the contents of the memory, in the order of the stream that orders its release: what is read before
@@ -369,7 +369,7 @@ pub unsafe fn prefetch_batch_unordered(buffers: &[(&Buffer, Location)], stream: 
     let mut ranges = Ranges::to(buffers)?;
     // SAFETY: [stream-ordered-copy] one address and one size a buffer, and one place for all of them or for each.
     Ok(unsafe {
-        call::prefetch_batch_async(&mut ranges.addresses, &mut ranges.sizes, &mut ranges.locations, stream.as_raw())
+        call::prefetch_batch_async(&mut ranges.addresses, &mut ranges.sizes, &mut ranges.locations, stream.raw())
     }?)
 }
 
@@ -397,7 +397,7 @@ pub unsafe fn discard_batch_unordered(buffers: &[&Buffer], stream: &Stream) -> R
     refuse_in_capture(stream, "a discard")?;
     let mut ranges = Ranges::of(buffers.iter().copied())?;
     // SAFETY: [stream-ordered-copy] one address and one size a buffer.
-    Ok(unsafe { call::discard_batch_async(&mut ranges.addresses, &mut ranges.sizes, stream.as_raw()) }?)
+    Ok(unsafe { call::discard_batch_async(&mut ranges.addresses, &mut ranges.sizes, stream.raw()) }?)
 }
 
 /// Gives up the contents of many buffers and moves them, in the order of the stream that orders the release of each,
@@ -427,7 +427,7 @@ pub unsafe fn discard_prefetch_batch_unordered(buffers: &[(&Buffer, Location)], 
             &mut ranges.addresses,
             &mut ranges.sizes,
             &mut ranges.locations,
-            stream.as_raw(),
+            stream.raw(),
         )
     }?)
 }

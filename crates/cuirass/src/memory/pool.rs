@@ -347,18 +347,18 @@ impl MemoryPool {
             match refuse_in_capture(stream)? {
                 Captured::No => {}
                 Captured::BySomebody => {
-                    let address = call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw())?;
+                    let address = call::alloc_from_pool_async(bytes, self.as_raw(), stream.raw())?;
                     return Ok(Buffer::of_graph(address, bytes, self.context().clone(), stream.clone()));
                 }
             }
         }
         deferred::before_creating()?;
-        let address = match call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw()) {
+        let address = match call::alloc_from_pool_async(bytes, self.as_raw(), stream.raw()) {
             Err(failure) if failure.status() == Some(code::OUT_OF_MEMORY) && deferred::pending() > 0 => {
                 // Memory whose release waits may be what is missing.
                 failure.answered();
                 deferred::drain();
-                call::alloc_from_pool_async(bytes, self.as_raw(), stream.as_raw())
+                call::alloc_from_pool_async(bytes, self.as_raw(), stream.raw())
             }
             result => result,
         };
@@ -372,7 +372,7 @@ impl MemoryPool {
         deferred::before_creating()?;
         let stream = self.bound(stream)?;
         let context = stream.bound_context().unwrap_or(self.context());
-        let raw = stream.as_raw();
+        let raw = stream.raw();
         let address = scope::create(
             context.raw(),
             || call::alloc_from_pool_async(bytes, self.as_raw(), raw),
@@ -417,7 +417,7 @@ fn refuse_in_capture(stream: &Stream) -> Outcome<Captured> {
     }
     // Another library's stream may be captured by it: the memory then belongs to its graph.
     if stream.is_owned()
-        || builder::stream_is_capturing(stream.as_raw())? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
+        || builder::stream_is_capturing(stream.raw())? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
     {
         return Ok(Captured::No);
     }
@@ -435,12 +435,12 @@ impl MemoryResource for MemoryPool {
             let text = "cannot free memory of a mapped memory resource by its address: close the buffers that have it";
             return Err(Failure::misuse(Misuse::Type, text).raise());
         }
-        let what = format_args!("memory {address:#x} (stream {:p})", stream.as_raw());
+        let what = format_args!("memory {address:#x} (stream {:p})", stream.raw());
         let stream = match self.bound(stream) {
             Ok(stream) => stream,
             Err(failure) => return Ok(scope::ended((self.clone(), stream.clone()), Err(failure.leaking(what)))?),
         };
-        let free = || capture::release(what, || call::free_async(address, stream.as_raw()));
+        let free = || capture::release(what, || call::free_async(address, stream.raw()));
         let result = match stream.bound_context() {
             Some(context) => scope::release(context.raw(), what, free),
             None => free(),

@@ -276,7 +276,7 @@ impl StridedCopy {
         };
         let copy = |to: u64, from: u64| {
             // SAFETY: [strided-copy] staging memory of this size, and a side without gaps, of as many bytes.
-            unsafe { call::memcpy_async(to, from, self.bytes, stream.as_raw()) }
+            unsafe { call::memcpy_async(to, from, self.bytes, stream.raw()) }
         };
         match self.way {
             Way::Gather => {
@@ -330,8 +330,8 @@ impl StridedCopy {
             // SAFETY: [strided-copy] the caller's promise: each of these is a part of both tensors.
             result = unsafe {
                 match rows {
-                    None => call::memcpy_async(to, from, self.piece, stream.as_raw()),
-                    Some(rows) => call::memcpy_2d_async(&self.pitched(to, from, rows), stream.as_raw()),
+                    None => call::memcpy_async(to, from, self.piece, stream.raw()),
+                    Some(rows) => call::memcpy_2d_async(&self.pitched(to, from, rows), stream.raw()),
                 }
             };
             submitted += 1;

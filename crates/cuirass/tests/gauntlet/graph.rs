@@ -195,6 +195,8 @@ pub fn operations() -> Vec<Operation> {
 fn building() -> Vec<Operation> {
     vec![
         operation!("Device::create_graph_builder", || Ok(()), |()| device().create_graph_builder()),
+        operation!("Device::create_graph_builder", || ended_alone()?.close(), |()| device().create_graph_builder())
+            .case("with the stream of the last one"),
         operation!("Stream::create_graph_builder", stream, |stream| stream.create_graph_builder()).makes_no_call(),
         operation!("GraphBuilder::begin_building", not_begun, |capture| {
             capture.builder().begin_building(CaptureMode::Relaxed)
@@ -232,6 +234,8 @@ fn building() -> Vec<Operation> {
         operation!("GraphBuilder::close", capture, |capture| taken(&mut capture.builder).close()).case("building"),
         operation!("GraphBuilder::close", || ended().map(consumed), |(builder, _)| taken(builder).close())
             .case("ended"),
+        operation!("GraphBuilder::close", || Ok(Some(ended_alone()?)), |builder| taken(builder).close())
+            .case("its stream is kept for the next one"),
         operation!("GraphBuilder::stream", fresh, |builder| Ok(builder.stream().as_raw())).makes_no_call(),
         operation!("GraphBuilder::is_join_required", fresh, |builder| Ok(builder.is_join_required())).makes_no_call(),
         operation!("GraphBuilder::is_conditional_body", fresh, |builder| Ok(builder.is_conditional_body()))
@@ -239,6 +243,14 @@ fn building() -> Vec<Operation> {
         operation!("CaptureMode::name", || Ok(()), |()| Ok(CaptureMode::Relaxed.name())).makes_no_call(),
         operation!("CaptureMode::of_name", || Ok(()), |()| Ok(CaptureMode::of_name("relaxed"))).makes_no_call(),
     ]
+}
+
+/// A builder with a stream of its own, on which nothing was captured.
+fn ended_alone() -> Result<GraphBuilder> {
+    let builder = device().create_graph_builder()?;
+    builder.begin_building(CaptureMode::Relaxed)?;
+    builder.end_building()?;
+    Ok(builder)
 }
 
 /// A builder whose stream somebody else keeps.

@@ -174,7 +174,7 @@ unsafe fn submit(copies: &[BatchedCopy<'_>], stream: &Stream) -> Outcome<()> {
     let mut attributes: Few<_> = few(copies.iter().take(entries).map(|copy| copy.options.raw()))?;
     // SAFETY: [stream-ordered-copy] the caller's promise; one address and size a copy, and one set of attributes for all
     // or for each.
-    let copy = || unsafe { call::memcpy_batch_async(&mut to, &mut from, &mut sizes, &mut attributes, stream.as_raw()) };
+    let copy = || unsafe { call::memcpy_batch_async(&mut to, &mut from, &mut sizes, &mut attributes, stream.raw()) };
     // Measured: unlike a plain copy, a batch wants a context to be current.
     let context = stream.context_inner()?;
     let sides = || copies.iter().flat_map(|copy| [copy.to, copy.from]);

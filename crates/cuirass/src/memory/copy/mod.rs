@@ -214,7 +214,7 @@ impl Buffer {
     #[inline]
     pub(crate) fn check_ordered(&self, stream: &Stream) -> Outcome<()> {
         let own = self.release_handle();
-        if own == 0 || own == stream.as_raw().addr() {
+        if own == 0 || own == stream.raw().addr() {
             return Ok(());
         }
         Err(Failure::misuse(
@@ -249,7 +249,7 @@ impl Buffer {
         let from = values.as_ptr().expose_provenance() as u64;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for.
         let copied =
-            in_context([self], stream, || unsafe { call::memcpy_async(self.as_raw(), from, bytes, stream.as_raw()) });
+            in_context([self], stream, || unsafe { call::memcpy_async(self.as_raw(), from, bytes, stream.raw()) });
         passed(copied, stream)
     }
 
@@ -264,7 +264,7 @@ impl Buffer {
         let to = values.as_mut_ptr().expose_provenance() as u64;
         // SAFETY: [borrowed-host-memory] the slice is borrowed until the stream has been waited for; `T` is plain.
         let copied =
-            in_context([self], stream, || unsafe { call::memcpy_async(to, self.as_raw(), bytes, stream.as_raw()) });
+            in_context([self], stream, || unsafe { call::memcpy_async(to, self.as_raw(), bytes, stream.raw()) });
         passed(copied, stream)
     }
 
@@ -283,9 +283,8 @@ impl Buffer {
         }
         // SAFETY: [pinned-transfer] the transfer holds the memory until the copy is done; the buffer's release comes
         // after the copy on the same stream.
-        let copied = in_context([self], stream, || unsafe {
-            call::memcpy_async(self.as_raw(), address, bytes, stream.as_raw())
-        });
+        let copied =
+            in_context([self], stream, || unsafe { call::memcpy_async(self.as_raw(), address, bytes, stream.raw()) });
         Transfer::new(memory, address, release_shared, copied, stream)
     }
 
@@ -303,9 +302,8 @@ impl Buffer {
             return Err(released_after(memory, PinnedMemory::close_inner, failure).raise());
         }
         // SAFETY: [pinned-transfer] as above.
-        let copied = in_context([self], stream, || unsafe {
-            call::memcpy_async(address, self.as_raw(), bytes, stream.as_raw())
-        });
+        let copied =
+            in_context([self], stream, || unsafe { call::memcpy_async(address, self.as_raw(), bytes, stream.raw()) });
         Transfer::new(memory, address, PinnedMemory::close_inner, copied, stream)
     }
 
@@ -335,7 +333,7 @@ impl Buffer {
         self.check_fits(source.len(), "the source")?;
         // SAFETY: [stream-ordered-copy] the caller's promise; the sizes were checked.
         let copied = in_context([self, source], stream, || unsafe {
-            call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.as_raw())
+            call::memcpy_async(self.as_raw(), source.as_raw(), source.len(), stream.raw())
         });
         // Whatever the answer: the node may be there even where the call returns an error.
         if recording::any() {
@@ -381,7 +379,7 @@ impl Buffer {
             return unsafe { self.fill_virtual(pattern, stream) };
         }
         // SAFETY: [stream-ordered-copy] the caller's promise; what is filled is the buffer.
-        let filled = unsafe { fill(self.as_raw(), self.len(), pattern, stream.as_raw()) };
+        let filled = unsafe { fill(self.as_raw(), self.len(), pattern, stream.raw()) };
         self.filled(filled, stream)
     }
 
@@ -407,7 +405,7 @@ impl Buffer {
         let (start, mut at) = (self.as_raw(), self.as_raw());
         let filled = mappings.chain(whole.iter().filter(|_whole| parts.is_empty())).try_for_each(|bytes| {
             // SAFETY: [stream-ordered-copy] the caller's promise; what is filled is the buffer, in parts.
-            let filled = unsafe { fill(at, *bytes, pattern, stream.as_raw()) };
+            let filled = unsafe { fill(at, *bytes, pattern, stream.raw()) };
             let done = at - start;
             at += *bytes as u64;
             match done {

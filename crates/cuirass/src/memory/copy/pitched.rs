@@ -188,7 +188,7 @@ unsafe fn submit(to: &Side, from: &Side, extent: CopyExtent, stream: &Stream) ->
             ..CUDA_MEMCPY2D::default()
         };
         // SAFETY: [stream-ordered-copy] the caller's promise; the rows lie in both sides.
-        return unsafe { call::memcpy_2d_async(&copy, stream.as_raw()) };
+        return unsafe { call::memcpy_2d_async(&copy, stream.raw()) };
     }
     let copy = CUDA_MEMCPY3D {
         srcMemoryType: from.kind,
@@ -207,7 +207,7 @@ unsafe fn submit(to: &Side, from: &Side, extent: CopyExtent, stream: &Stream) ->
         ..CUDA_MEMCPY3D::default()
     };
     // SAFETY: [stream-ordered-copy] the caller's promise; the slices lie in both sides.
-    unsafe { call::memcpy_3d_async(&copy, stream.as_raw()) }
+    unsafe { call::memcpy_3d_async(&copy, stream.raw()) }
 }
 
 impl Buffer {

@@ -271,7 +271,7 @@ fn is_same(one: &Stream, other: &Stream, pool: &MemoryPool) -> bool {
 
 /// Has the last share's stream wait for the others.
 fn order(range: Range, others: &[Stream], pool: &MemoryPool, last: &Stream) -> Outcome<Attempt> {
-    let (stream, of) = (last.as_raw(), pool.as_raw());
+    let (stream, of) = (last.raw(), pool.as_raw());
     let what = format_args!("memory {:#x} (stream {stream:p}, pool {of:p})", range.address());
     for other in others.iter().filter(|other| !is_same(other, last, pool)) {
         match order_behind(other, last, pool) {
@@ -293,7 +293,7 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
         false => stream.context_inner(),
     };
     let (from, to) = (context(other)?, context(last)?);
-    let (Some(_from), Some(_to)) = (boundary::releasing(other.as_raw()), boundary::releasing(last.as_raw())) else {
+    let (Some(_from), Some(_to)) = (boundary::releasing(other.raw()), boundary::releasing(last.raw())) else {
         return Ok(Attempt::Wait);
     };
     if scope::read(from.raw(), || other.is_in_a_capture())? || scope::read(to.raw(), || last.is_in_a_capture())? {
@@ -302,7 +302,7 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
     capture::relaxed(|| {
         let recorded = || {
             let marker = event::create(DISABLE_TIMING)?;
-            match event::record(marker, other.as_raw()) {
+            match event::record(marker, other.raw()) {
                 Ok(()) => Ok(marker),
                 Err(failure) => Err(destroyed_after(failure, event::destroy(marker))),
             }
@@ -314,7 +314,7 @@ fn order_behind(other: &Stream, last: &Stream, pool: &MemoryPool) -> Outcome<Att
             Ok(true) => return event::destroy(marker).map(|()| Attempt::Wait),
             Err(failure) => return Err(destroyed_after(failure, event::destroy(marker))),
         }
-        let wait = || stream_call::wait_event(last.as_raw(), marker, 0);
+        let wait = || stream_call::wait_event(last.raw(), marker, 0);
         match (scope::submit(to.raw(), "the wait", wait), event::destroy(marker)) {
             (Ok(()), destroyed) => destroyed.map(|()| Attempt::Done),
             (Err(failure), destroyed) => Err(destroyed_after(failure, destroyed)),
