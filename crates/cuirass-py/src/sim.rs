@@ -75,6 +75,7 @@ pub fn _compiler_version(py: Python<'_>) -> PyResult<(i32, i32)> {
 }
 
 /// Tries the releases that wait for a capture to end, and returns how many still do. Reports what callbacks have raised.
+/// The streams that are kept for the next graph builders are destroyed too.
 #[pyfunction]
 pub fn drain(py: Python<'_>) -> usize {
     crate::report::report_those();
