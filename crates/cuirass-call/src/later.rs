@@ -96,7 +96,7 @@ pub(crate) fn deferrer() -> Option<Deferrer> {
     DEFERRER.get().copied()
 }
 
-/// Owners that live, and releases that wait.
+/// Owners that live, and releases that wait, or at least as many.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 /// For how many of them there is room.
 static ROOM: AtomicUsize = AtomicUsize::new(0);
@@ -114,12 +114,49 @@ impl Slot {
         LIVE.fetch_add(1, Ordering::Relaxed);
         Slot(())
     }
+
+    /// One that was taken before, and forgotten.
+    #[inline]
+    pub(crate) fn taken() -> Slot {
+        Slot(())
+    }
 }
 
 impl Drop for Slot {
     #[inline]
     fn drop(&mut self) {
         LIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Places in the queue for the releases of what belongs to one thing, which knows by other means how many these are: taken
+/// many at a time, so that each costs nothing.
+#[derive(Default)]
+pub struct Places(AtomicUsize);
+
+impl Places {
+    /// So many are taken together at least.
+    const BATCH: usize = 64;
+
+    /// Takes more where there are not as many. As [`Slot::take`], but before [`is_there_room`] is asked.
+    #[inline]
+    pub fn cover(&self, count: usize) {
+        if count > self.0.load(Ordering::Relaxed) {
+            self.take(count);
+        }
+    }
+
+    #[cold]
+    fn take(&self, count: usize) {
+        let more = count.saturating_sub(self.0.load(Ordering::Relaxed)) + Self::BATCH;
+        self.0.fetch_add(more, Ordering::Relaxed);
+        LIVE.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        LIVE.fetch_sub(*self.0.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -143,6 +180,22 @@ pub fn make_room() -> bool {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn places_are_taken_many_at_a_time_and_given_up_together() {
+        let places = Places::default();
+        places.cover(0);
+        assert_eq!(places.0.load(Ordering::Relaxed), 0);
+        places.cover(1);
+        let first = places.0.load(Ordering::Relaxed);
+        places.cover(first);
+        assert_eq!(places.0.load(Ordering::Relaxed), first);
+        places.cover(first + 1000);
+        assert!(places.0.load(Ordering::Relaxed) >= first + 1000);
+        let live = LIVE.load(Ordering::Relaxed);
+        let taken = places.0.load(Ordering::Relaxed);
+        assert!(live >= taken);
+    }
 
     #[test]
     fn a_closure_lies_in_its_place_and_is_dropped_once() {

@@ -5,6 +5,7 @@ use crate::status::{STICKY_NOTE, code};
 use crate::table::is_forked;
 use cuirass_fault::{Facts, Failure};
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,6 +52,9 @@ pub trait Kind: Sized + 'static {
     /// return an older, asynchronous error after having worked, so that it is never called again.
     fn release(raw: Self::Raw, parent: Self::Parent) -> Result<(), Failure>;
 
+    /// Whether each has a place in the queue of releases that wait, should its own have to. Where not, what it needs has it.
+    const HAS_PLACE: bool = true;
+
     /// Whether the release may wait for work that is under way.
     fn waits(_parent: &Self::Parent) -> bool {
         false
@@ -85,7 +89,30 @@ pub struct Owned<K: Kind> {
     /// Taken out once: by `close`, by `into_raw`, or by the drop that then comes.
     parent: ManuallyDrop<K::Parent>,
     /// For its release, should it have to wait.
-    slot: Slot,
+    place: Place<K>,
+}
+
+/// A place in the queue of releases that wait, of a kind that has one.
+struct Place<K: Kind>(PhantomData<fn() -> K>);
+
+impl<K: Kind> Place<K> {
+    #[inline]
+    fn take() -> Place<K> {
+        if K::HAS_PLACE {
+            // Given up by the drop.
+            let _taken = ManuallyDrop::new(Slot::take());
+        }
+        Place(PhantomData)
+    }
+}
+
+impl<K: Kind> Drop for Place<K> {
+    #[inline]
+    fn drop(&mut self) {
+        if K::HAS_PLACE {
+            drop(Slot::taken());
+        }
+    }
 }
 
 // SAFETY: [opaque-handle] a driver handle is a token without thread affinity, and every handle may be used and given
@@ -98,7 +125,7 @@ impl<K: Kind> Owned<K> {
     /// Takes charge of a handle that the driver has just made.
     #[inline]
     pub fn new(raw: K::Raw, parent: K::Parent) -> Owned<K> {
-        Owned { raw, parent: ManuallyDrop::new(parent), slot: Slot::take() }
+        Owned { raw, parent: ManuallyDrop::new(parent), place: Place::take() }
     }
 
     /// The handle, where it is.
@@ -122,23 +149,23 @@ impl<K: Kind> Owned<K> {
     /// Gives the handle back and returns what the driver said. The handle is spent, whatever that was.
     #[inline]
     pub fn close(self) -> Result<(), Failure> {
-        let (raw, parent, _slot) = self.into_parts();
+        let (raw, parent, _place) = self.into_parts();
         release::<K>(raw, parent)
     }
 
     /// Leaves the handle, and what it needs, to the caller: it is not given back here.
     #[inline]
     pub fn into_raw(self) -> (K::Raw, K::Parent) {
-        let (raw, parent, _slot) = self.into_parts();
+        let (raw, parent, _place) = self.into_parts();
         (raw, parent)
     }
 
     #[inline]
-    fn into_parts(self) -> (K::Raw, K::Parent, Slot) {
+    fn into_parts(self) -> (K::Raw, K::Parent, Place<K>) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: [owner-parent] `this` is not dropped, so that the parent and the slot are taken this once.
-        let (parent, slot) = unsafe { (ManuallyDrop::take(&mut this.parent), std::ptr::read(&raw const this.slot)) };
-        (this.raw, parent, slot)
+        // SAFETY: [owner-parent] `this` is not dropped, so that the parent and the place are taken this once.
+        let (parent, place) = unsafe { (ManuallyDrop::take(&mut this.parent), std::ptr::read(&raw const this.place)) };
+        (this.raw, parent, place)
     }
 }
 

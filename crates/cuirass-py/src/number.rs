@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
 /// A kind of integer that an argument is.
-pub trait Integer: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr> {
+pub trait Integer: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr> + TryFrom<i64> {
     const LEAST: i128;
     const MOST: i128;
 }
@@ -62,14 +62,29 @@ impl Refused {
 /// The integer that an object is: an int, or what its `__index__` returns.
 #[inline]
 pub fn read<T: Integer>(object: Borrowed<'_, '_, PyAny>) -> Result<T, Refused> {
-    if object.is_exact_instance_of::<PyInt>() {
-        return object.extract::<T>().map_err(|error| beyond(object, error));
+    match small(object) {
+        Some(number) => Ok(number),
+        None => read_other(object),
     }
-    read_other(object)
+}
+
+/// An int, of no subclass, that is within what most are within; `None` for any other object, which [`read`] looks at again.
+#[inline]
+pub fn small<T: TryFrom<i64>>(object: Borrowed<'_, '_, PyAny>) -> Option<T> {
+    if !object.is_exact_instance_of::<PyInt>() {
+        return None;
+    }
+    let mut overflow = 0;
+    // SAFETY: [interpreter] attached; of an int this runs no user code, and raises nothing.
+    let number = unsafe { ffi::PyLong_AsLongLongAndOverflow(object.as_ptr(), &raw mut overflow) };
+    if overflow == 0 { T::try_from(number).ok() } else { None }
 }
 
 #[cold]
 fn read_other<T: Integer>(object: Borrowed<'_, '_, PyAny>) -> Result<T, Refused> {
+    if object.is_exact_instance_of::<PyInt>() {
+        return object.extract::<T>().map_err(|error| beyond(object, error));
+    }
     // SAFETY: [interpreter] attached; any object may be asked.
     if unsafe { ffi::PyIndex_Check(object.as_ptr()) } == 0 {
         return Err(Refused::Kind(kind_of(&object)));

@@ -12,7 +12,7 @@ use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, let_owner_go};
 use crate::raw::{exact, given, nothing, raw};
 use crate::slot::{Closed, Detached, Share, Slot};
-use crate::{stream, view};
+use crate::{number, stream, view};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
@@ -638,9 +638,30 @@ raw!(static COPY_TO = |call| {
     Some(given(Buffer::copy_to(&buffer, call.py, target, &stream, None).map(Bound::into_ptr)))
 });
 
+/// A fill with a byte, on a stream of ours that is not being captured; `None` for any other, of which nothing is done.
+#[inline(always)]
+fn fill_byte(
+    py: Python<'_>,
+    buffer: &Buffer,
+    value: Borrowed<'_, '_, PyAny>,
+    stream: &Bound<'_, PyAny>,
+) -> Option<PyResult<()>> {
+    let byte = number::small(value)?;
+    let stream = stream::ours(stream)?;
+    let stream: &cuirass::Stream = &stream;
+    if cuirass::graph::is_captured(stream) {
+        return None;
+    }
+    let memory = buffer.slot.enter()?;
+    Some(copy::fill_byte(py, memory.buffer(), byte, stream))
+}
+
 raw!(static FILL = |call| {
     let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>());
-    Some(nothing(call, Buffer::fill(&buffer, call.py, &value, &stream)))
+    Some(nothing(call, match fill_byte(call.py, buffer.get(), value, &stream) {
+        Some(filled) => filled,
+        None => Buffer::fill(&buffer, call.py, &value, &stream),
+    }))
 });
 
 /// What the class has beside what PyO3 made: its finalizer, which is set afterwards, since only that fills the slot, and

@@ -78,6 +78,13 @@ pub fn copy_options(options: &Bound<'_, PyAny>) -> PyResult<CopyOptions> {
     })
 }
 
+/// Fills a buffer with a byte.
+#[inline]
+pub fn fill_byte(py: Python<'_>, buffer: &cuirass::Buffer, byte: u8, stream: &cuirass::Stream) -> PyResult<()> {
+    // SAFETY: [stream-ordered-copy] as above.
+    run(py, || unsafe { buffer.fill_unordered(&[byte], stream) })
+}
+
 /// Fills a buffer with a pattern of 1, 2 or 4 bytes.
 #[inline]
 pub fn fill(

@@ -11,7 +11,7 @@ use crate::memory::r#virtual::{self, Reservation, Reservations, VirtualMemoryRes
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::builder;
-use cuirass_call::later::Attempt;
+use cuirass_call::later::{self, Attempt};
 use cuirass_call::memory::{buffer as call, pinned, pool};
 use cuirass_call::owner::{Handle, Kind, Owned};
 use cuirass_call::status::code;
@@ -84,6 +84,8 @@ pub(crate) struct Origin {
     release_handle: AtomicUsize,
     /// What graphs hold that refer to the memory, once one does.
     held: OnceLock<Arc<Held>>,
+    /// For the release, should it have to wait, where no pool has a place for it.
+    _place: Option<later::Slot>,
 }
 
 enum Source {
@@ -119,6 +121,7 @@ impl Kind for Memory {
     const NAME: &'static str = "a buffer";
     type Raw = Range;
     type Parent = Origin;
+    const HAS_PLACE: bool = false;
 
     #[inline]
     fn release(range: Range, mut origin: Origin) -> Outcome<()> {
@@ -127,6 +130,21 @@ impl Kind for Memory {
         }
         let stream = origin.release_stream.into_inner();
         match origin.source {
+            Source::Pool(resource) => release_to_pool(range, resource, stream),
+            source => Memory::release_other(range, source, stream),
+        }
+    }
+
+    fn waits(origin: &Origin) -> bool {
+        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
+    }
+}
+
+impl Memory {
+    /// Of memory that is not one of our pools'.
+    #[inline(never)]
+    fn release_other(range: Range, source: Source, stream: Option<Stream>) -> Outcome<()> {
+        match source {
             Source::Pool(resource) => release_to_pool(range, resource, stream),
             Source::Imported(imported) => {
                 imports::release(range, imported.pool, stream.unwrap_or_else(Stream::legacy_default))
@@ -153,12 +171,6 @@ impl Kind for Memory {
         }
     }
 
-    fn waits(origin: &Origin) -> bool {
-        matches!(origin.source, Source::Synchronous(_) | Source::Pinned(_) | Source::Virtual(_))
-    }
-}
-
-impl Memory {
     /// Of memory that graphs have held.
     #[cold]
     fn release_held(range: Range, mut origin: Origin) -> Outcome<()> {
@@ -178,11 +190,11 @@ fn release_synchronous(address: u64, context: &Context) -> Outcome<()> {
     scope::release(context.raw(), what, || capture::release(what, || call::free(address)))
 }
 
-#[inline]
+#[inline(always)]
 fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
-    match try_release_to_pool(range, &resource, &stream)? {
+    match free_or_leak(range, &resource, &stream)? {
         Attempt::Done => {
             // Each may be the last share of its own: a pool ends before the context does that its memory was freed in.
             drop(resource);
@@ -196,7 +208,14 @@ fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -
     }
 }
 
+/// As a release that had to wait tries again.
+#[inline(never)]
 pub(super) fn try_release_to_pool(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
+    free_or_leak(range, resource, stream)
+}
+
+#[inline(always)]
+fn free_or_leak(range: Range, resource: &MemoryPool, stream: &Stream) -> Outcome<Attempt> {
     free_in_pool(range, resource, stream).map_err(|failure| not_freed(resource, stream, failure))
 }
 
@@ -316,7 +335,8 @@ impl Buffer {
     fn new(address: u64, bytes: usize, source: Source, release_stream: Option<Stream>) -> Buffer {
         let release_handle = AtomicUsize::new(release_stream.as_ref().map_or(0, |stream| stream.raw().addr()));
         let release_stream = Mutex::new(release_stream);
-        let origin = Origin { source, release_stream, release_handle, held: OnceLock::new() };
+        let _place = (!matches!(source, Source::Pool(_))).then(later::Slot::take);
+        let origin = Origin { source, release_stream, release_handle, held: OnceLock::new(), _place };
         Buffer(Owned::new(Range { address, bytes }, origin))
     }
 
@@ -435,6 +455,7 @@ impl Buffer {
     /// The memory was allocated from `resource`'s pool, and nobody else frees it.
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(address: u64, bytes: usize, resource: &MemoryPool, stream: &Stream) -> Buffer {
+        resource.take_place();
         Buffer::pooled(address, bytes, resource.clone(), stream.clone())
     }
 

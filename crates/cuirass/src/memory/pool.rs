@@ -11,6 +11,7 @@ use crate::memory::peer;
 use crate::stream::Stream;
 use crate::{Outcome, Result};
 use cuirass_call::graph::builder;
+use cuirass_call::later::Places;
 use cuirass_call::memory::pool as call;
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::status::code;
@@ -38,6 +39,8 @@ struct Pool {
     owned: Option<Owned<PoolKind>>,
     /// Where it is shared between processes.
     sharing: Option<Sharing>,
+    /// For the releases of its memory, should they have to wait: each has a share of the pool.
+    places: Places,
 }
 
 /// What a pool's memory is.
@@ -178,7 +181,14 @@ impl DeviceMemoryResource {
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(raw: CUmemoryPool, device: Device) -> Result<DeviceMemoryResource> {
         let context = device.context()?;
-        let pool = Pool { raw: Opaque(raw), context, memory: PooledMemory::Device(device), owned: None, sharing: None };
+        let pool = Pool {
+            raw: Opaque(raw),
+            context,
+            memory: PooledMemory::Device(device),
+            owned: None,
+            sharing: None,
+            places: Places::default(),
+        };
         Ok(DeviceMemoryResource(MemoryPool(Arc::new(pool))))
     }
 
@@ -205,7 +215,14 @@ impl MemoryPool {
                 Ok(())
             }
         })?;
-        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned: None, sharing: None })))
+        Ok(MemoryPool(Arc::new(Pool {
+            raw: Opaque(raw),
+            context,
+            memory,
+            owned: None,
+            sharing: None,
+            places: Places::default(),
+        })))
     }
 
     /// `cuMemPoolCreate`: a pool of its own.
@@ -241,7 +258,7 @@ impl MemoryPool {
         let raw = call::create(&properties)?;
         let owned = Some(Owned::new(raw, Ownership { peers: Peers::default(), imported: false }));
         let sharing = ipc_enabled.then(Sharing::exported);
-        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing })))
+        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing, places: Places::default() })))
     }
 
     /// A share of another process's pool.
@@ -253,7 +270,14 @@ impl MemoryPool {
         sharing: Sharing,
     ) -> MemoryPool {
         let owned = Some(Owned::new(raw, Ownership { peers, imported: true }));
-        MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing: Some(sharing) }))
+        MemoryPool(Arc::new(Pool {
+            raw: Opaque(raw),
+            context,
+            memory,
+            owned,
+            sharing: Some(sharing),
+            places: Places::default(),
+        }))
     }
 
     pub(super) fn sharing(&self) -> Option<&Sharing> {
@@ -352,7 +376,7 @@ impl MemoryPool {
                 }
             }
         }
-        deferred::before_creating()?;
+        self.before_allocating()?;
         let address = match call::alloc_from_pool_async(bytes, self.as_raw(), stream.raw()) {
             Err(failure) if failure.status() == Some(code::OUT_OF_MEMORY) && deferred::pending() > 0 => {
                 // Memory whose release waits may be what is missing.
@@ -366,10 +390,22 @@ impl MemoryPool {
         Ok(Buffer::pooled(address, bytes, self.clone(), stream.clone()))
     }
 
+    #[inline]
+    fn before_allocating(&self) -> Outcome<()> {
+        self.take_place();
+        deferred::before_creating()
+    }
+
+    /// Before a buffer is made: a place for its release, should that have to wait.
+    #[inline]
+    pub(super) fn take_place(&self) {
+        self.0.places.cover(Arc::strong_count(&self.0) + 1);
+    }
+
     /// On a default stream, which is the current context's, or without one the device's primary context's.
     #[cold]
     fn allocate_on_default(&self, bytes: usize, stream: &Stream) -> Outcome<Buffer> {
-        deferred::before_creating()?;
+        self.before_allocating()?;
         let stream = self.bound(stream)?;
         let context = stream.bound_context().unwrap_or(self.context());
         let raw = stream.raw();

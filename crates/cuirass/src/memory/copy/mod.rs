@@ -363,6 +363,7 @@ impl Buffer {
     ///
     /// # Safety
     /// The buffer is not released before the stream has passed the fill, and nothing unordered with it touches it.
+    #[inline]
     pub unsafe fn fill_unordered(&self, pattern: &[u8], stream: &Stream) -> Result<()> {
         let width = pattern.len();
         if !matches!(width, 1 | 2 | 4) {
