@@ -1,12 +1,14 @@
-"""The table of README.md, of what bench.py wrote with --json in so many processes, whoever took part in each.
+"""The tables of README.md, of what bench.py wrote with --json in so many processes, whoever took part in each.
 
-usage: table.py RUN.json ...    (or lists of such: results/*.json)
+usage: table.py [--lambda-at-most NS] RUN.json ...    (or lists of such: results/*.json)
+
+With --lambda-at-most only the turns count in which an empty call took at most so long: those of one state of the machine.
 """
 
+import argparse
 import json
 import pathlib
 import statistics
-import sys
 
 # In brackets: at most so much over the floor, in Python and in Rust; of rows without a floor, in all.
 ROWS = {
@@ -65,11 +67,46 @@ def cell(runs, case, who, bound):
     return text if bound is None else f"{text} ({bound})"
 
 
+def chosen_turns(runs, case, most):
+    """The turns of all processes in which an empty call took at most so long, each with the number of its process."""
+    for number, run in enumerate(runs):
+        turns = run.get(case, {}).get("turns", {})
+        for at, loop in enumerate(turns.get("lambda", [])):
+            if loop <= most:
+                yield number, {who: values[at] for who, values in turns.items()}
+
+
+def table_of_turns(runs, most):
+    shown = ["c", "c-again", "cuirass-rs", "cuirass", "least"]
+    print(f"| case | turns (processes) | {' | '.join(HEADS[who] for who in shown)} |")
+    print("|---" * (len(shown) + 2) + "|")
+    for case, (name, python, rust) in ROWS.items():
+        turns = list(chosen_turns(runs, case, most))
+        if not turns:
+            continue
+        cells = [f"{len(turns)} ({len({number for number, _ in turns})})"]
+        for who in shown:
+            values = [turn[who] - turn["c"] * (who != "c") for _, turn in turns if who in turn and "c" in turn]
+            if who in ("cuirass", "least"):
+                values = [value - turn["lambda"] for value, (_, turn) in zip(values, turns, strict=False)]
+            bound = {"cuirass": f" ({python})", "cuirass-rs": f" ({rust})"}.get(who, "")
+            sign = "+" if who != "c" else ""
+            cells.append(f"{statistics.median(values):{sign}.0f}{bound}" if values else "")
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lambda-at-most", type=float)
+    parser.add_argument("runs", nargs="+")
+    arguments = parser.parse_args()
     runs = []
-    for path in sys.argv[1:]:
+    for path in arguments.runs:
         read = json.loads(pathlib.Path(path).read_text())
         runs.extend(read if isinstance(read, list) else [read])
+    if arguments.lambda_at_most is not None:
+        table_of_turns(runs, arguments.lambda_at_most)
+        return
     print(f"| case | {' | '.join(HEADS.values())} |")
     print("|---" * (len(HEADS) + 1) + "|")
     for case, (name, python, rust) in ROWS.items():

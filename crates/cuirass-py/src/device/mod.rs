@@ -294,7 +294,7 @@ impl Device {
         Ok(Event::of(run(py, move || cuirass::Event::create(&context, &options))?))
     }
 
-    /// A graph builder with a stream of its own.
+    /// A graph builder with a stream of its own, a new one or that of a builder that was closed.
     ///
     /// Raises
     /// ------

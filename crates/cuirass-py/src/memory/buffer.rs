@@ -10,7 +10,7 @@ use crate::memory::graph::GraphMemoryResource;
 use crate::memory::ipc::{self, BufferDescriptor};
 use crate::memory::resource::{allocate, size_of};
 use crate::memory::share::{Memory, let_owner_go};
-use crate::raw::{exact, given, nothing, raw};
+use crate::raw::{Call, exact, given, nothing, raw};
 use crate::slot::{Closed, Detached, Share, Slot};
 use crate::{number, stream, view};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
@@ -640,28 +640,23 @@ raw!(static COPY_TO = |call| {
 
 /// A fill with a byte, on a stream of ours that is not being captured; `None` for any other, of which nothing is done.
 #[inline(always)]
-fn fill_byte(
-    py: Python<'_>,
-    buffer: &Buffer,
-    value: Borrowed<'_, '_, PyAny>,
-    stream: &Bound<'_, PyAny>,
-) -> Option<PyResult<()>> {
+fn fill_byte(call: Call<'_, '_>) -> Option<*mut ffi::PyObject> {
+    let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>());
     let byte = number::small(value)?;
-    let stream = stream::ours(stream)?;
+    let stream = stream::ours(&stream)?;
     let stream: &cuirass::Stream = &stream;
     if cuirass::graph::is_captured(stream) {
         return None;
     }
-    let memory = buffer.slot.enter()?;
-    Some(copy::fill_byte(py, memory.buffer(), byte, stream))
+    let memory = buffer.get().slot.enter()?;
+    Some(nothing(call, copy::fill_byte(call.py, memory.buffer(), byte, stream)))
 }
 
 raw!(static FILL = |call| {
-    let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>());
-    Some(nothing(call, match fill_byte(call.py, buffer.get(), value, &stream) {
-        Some(filled) => filled,
-        None => Buffer::fill(&buffer, call.py, &value, &stream),
-    }))
+    fill_byte(call).or_else(|| {
+        let ([value, stream], buffer) = (call.one_and_stream()?, call.receiver::<Buffer>());
+        Some(nothing(call, Buffer::fill(&buffer, call.py, &value, &stream)))
+    })
 });
 
 /// What the class has beside what PyO3 made: its finalizer, which is set afterwards, since only that fills the slot, and

@@ -65,7 +65,9 @@ pub(crate) enum Phase {
 }
 
 impl Device {
-    /// A graph builder with a stream of its own, in the device's primary context.
+    /// A graph builder with a stream of its own, in the device's primary context: that of the last builder that was closed
+    /// after a good capture, where nobody else has a share of it or was given its handle, or else a new one
+    /// (`cuStreamCreateWithPriority`).
     ///
     /// # Errors
     /// What the driver answers.

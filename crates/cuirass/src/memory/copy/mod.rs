@@ -363,17 +363,13 @@ impl Buffer {
     ///
     /// # Safety
     /// The buffer is not released before the stream has passed the fill, and nothing unordered with it touches it.
-    #[inline]
+    // Where it is called the pattern's length is mostly known.
+    #[inline(always)]
     pub unsafe fn fill_unordered(&self, pattern: &[u8], stream: &Stream) -> Result<()> {
         let width = pattern.len();
-        if !matches!(width, 1 | 2 | 4) {
-            let message = format!("a pattern has 1, 2 or 4 bytes, this one has {width}");
-            return Err(Failure::misuse(Misuse::Value, message).raise());
-        }
         // Not a division: the widths are powers of two.
-        if self.len() & (width - 1) != 0 {
-            let message = format!("the buffer's {} bytes are no multiple of the pattern's {width}", self.len());
-            return Err(Failure::misuse(Misuse::Value, message).raise());
+        if !matches!(width, 1 | 2 | 4) || self.len() & (width - 1) != 0 {
+            return Err(self.no_pattern(width).raise());
         }
         if self.is_virtual() {
             // SAFETY: [stream-ordered-copy] the caller's promise.
@@ -382,6 +378,16 @@ impl Buffer {
         // SAFETY: [stream-ordered-copy] the caller's promise; what is filled is the buffer.
         let filled = unsafe { fill(self.as_raw(), self.len(), pattern, stream.raw()) };
         self.filled(filled, stream)
+    }
+
+    /// Why nothing of this length fills it.
+    #[cold]
+    fn no_pattern(&self, width: usize) -> Failure {
+        let message = match width {
+            1 | 2 | 4 => format!("the buffer's {} bytes are no multiple of the pattern's {width}", self.len()),
+            width => format!("a pattern has 1, 2 or 4 bytes, this one has {width}"),
+        };
+        Failure::misuse(Misuse::Value, message)
     }
 
     #[inline]
