@@ -71,8 +71,13 @@ fn environment() -> String {
         String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().to_owned()
     };
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-    let model = model.trim_start_matches([' ', '\t', ':']);
+    let field = |name: &str| {
+        let value = processor.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        value.trim_start_matches([' ', '\t', ':'])
+    };
+    // Of one name there are some that have these and some that do not.
+    let flags = field("flags").split(' ').filter(|flag| ["avx2", "avx512f", "erms", "fsrm"].contains(flag));
+    let model = format!("{} ({})", field("model name"), flags.collect::<Vec<_>>().join(" "));
     format!("{}; {}; {model}", first_line("rustc", "--version"), first_line("ldd", "--version"))
 }
 
