@@ -45,6 +45,7 @@ fn _cuirass(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report::only_in_the_main_interpreter()?;
     module.add_class::<context::Context>()?;
     module.add_class::<device::Device>()?;
+    raw::install(py);
     device::install(py)?;
     config::install(py)?;
     module.add_class::<properties::DeviceProperties>()?;

@@ -11,12 +11,12 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyCFunction, PyDict, PyTuple, PyType};
+use pyo3::types::{PyBool, PyCFunction, PyDict, PyNone, PyTuple, PyType};
 use pyo3::{Borrowed, PyTypeInfo};
 use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 type Object = *mut ffi::PyObject;
 
@@ -409,10 +409,24 @@ pub fn given(result: PyResult<Object>) -> Object {
     result.unwrap_or_else(|error| raise(|| error))
 }
 
+/// Whether the interpreter counts the references to `None` and to the bools, as it did before Python 3.12.
+static COUNTS_CONSTANTS: AtomicBool = AtomicBool::new(true);
+
+/// Asks what the functions here rely on, before there are any.
+pub fn install(py: Python<'_>) {
+    COUNTS_CONSTANTS.store(py.version_info() < (3, 12), Ordering::Relaxed);
+}
+
+/// A reference to `None` or a bool.
+#[inline]
+fn constant(object: Borrowed<'_, '_, PyAny>) -> Object {
+    if COUNTS_CONSTANTS.load(Ordering::Relaxed) { object.to_owned().into_ptr() } else { object.as_ptr() }
+}
+
 /// What a function returns that returns nothing.
 #[inline]
 pub fn nothing(call: Call<'_, '_>, result: PyResult<()>) -> Object {
-    given(result.map(|()| call.py.None().into_ptr()))
+    given(result.map(|()| constant(PyNone::get(call.py).as_any().as_borrowed())))
 }
 
 /// What a function returns that makes an object of a class of ours.
@@ -424,7 +438,7 @@ pub fn object<V, T: Plain>(call: Call<'_, '_>, made: PyResult<V>, of: impl FnOnc
 /// What a function returns that returns a bool.
 #[inline]
 pub fn truth(call: Call<'_, '_>, result: PyResult<bool>) -> Object {
-    given(result.map(|value| PyBool::new(call.py, value).to_owned().into_any().into_ptr()))
+    given(result.map(|value| constant(PyBool::new(call.py, value).as_any().as_borrowed())))
 }
 
 /// A [`Raw`] function: `raw!(pub static CLOSE = |call| …)`, where the common form gives `Some`; of a property that is
