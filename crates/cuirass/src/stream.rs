@@ -8,11 +8,12 @@ use crate::event::{Event, EventOptions, Passing};
 use crate::graph::boundary;
 use crate::graph::known::Known;
 use crate::graph::recording;
+use crate::memory::MemoryPool;
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
 use cuirass_call::event as event_call;
 use cuirass_call::graph::builder as capture;
-use cuirass_call::later::Attempt;
+use cuirass_call::later::{Attempt, Places};
 use cuirass_call::owner::{Kind, Opaque, Owned};
 use cuirass_call::status::code;
 use cuirass_call::stream as call;
@@ -20,7 +21,7 @@ use cuirass_call::sys::cuda::{CUstream, CUstreamCaptureStatus};
 use cuirass_fault::{Failure, Misuse};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// A stream. Clones are the same stream; it is destroyed with the last of them and of what depends on it.
 #[derive(Clone)]
@@ -34,12 +35,23 @@ struct Inner {
     known: Known,
     /// Whether anybody outside cuirass has been given the handle.
     is_known_outside: AtomicBool,
+    /// A pool of the driver's own that memory was allocated from in the stream's order: such memory has a share of the
+    /// stream, and needs none of the pool.
+    pool: OnceLock<MemoryPool>,
+    /// For the releases of that memory, should they have to wait.
+    places: Places,
 }
 
 impl Inner {
     fn shared(raw: CUstream, origin: Origin) -> Stream {
-        let is_known_outside = AtomicBool::new(false);
-        Stream(Arc::new(Inner { raw: Opaque(raw), origin, known: Known::default(), is_known_outside }))
+        Stream(Arc::new(Inner {
+            raw: Opaque(raw),
+            origin,
+            known: Known::default(),
+            is_known_outside: AtomicBool::new(false),
+            pool: OnceLock::new(),
+            places: Places::default(),
+        }))
     }
 }
 
@@ -218,6 +230,35 @@ impl Stream {
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
         self.0.raw.0
+    }
+
+    /// The pool of the driver's own that it has a share of.
+    #[inline]
+    pub(crate) fn pool(&self) -> Option<&MemoryPool> {
+        self.0.pool.get()
+    }
+
+    /// Whether it has a share of a pool, which memory needs that is allocated from it in the stream's order: of the first of
+    /// the driver's own pools that it is asked about, where that keeps no context alive that the stream does not.
+    #[inline]
+    pub(crate) fn has_pool(&self, pool: &MemoryPool) -> bool {
+        match self.pool() {
+            Some(own) => own.is_same(pool),
+            None => self.take_pool(pool),
+        }
+    }
+
+    #[cold]
+    fn take_pool(&self, pool: &MemoryPool) -> bool {
+        !pool.is_owned()
+            && self.own_context() == Some(pool.context())
+            && self.0.pool.get_or_init(|| pool.clone()).is_same(pool)
+    }
+
+    /// Before memory is allocated that it has the pool of: a place for its release, should that have to wait.
+    #[inline]
+    pub(crate) fn take_place(&self) {
+        self.0.places.cover(Arc::strong_count(&self.0) + 1);
     }
 
     /// What it knows of the capture that it takes part in.

@@ -89,7 +89,8 @@ pub(crate) struct Origin {
 }
 
 enum Source {
-    Pool(MemoryPool),
+    /// Of this pool; where there is none, of the one that its stream has a share of.
+    Pool(OnceLock<MemoryPool>),
     /// Another process's.
     Imported(Box<Imported>),
     /// `cuMemAlloc`.
@@ -130,7 +131,7 @@ impl Kind for Memory {
         }
         let stream = origin.release_stream.into_inner();
         match origin.source {
-            Source::Pool(resource) => release_to_pool(range, resource, stream),
+            Source::Pool(own) => release_to_pool(range, own.into_inner(), stream),
             source => Memory::release_other(range, source, stream),
         }
     }
@@ -145,7 +146,7 @@ impl Memory {
     #[inline(never)]
     fn release_other(range: Range, source: Source, stream: Option<Stream>) -> Outcome<()> {
         match source {
-            Source::Pool(resource) => release_to_pool(range, resource, stream),
+            Source::Pool(own) => release_to_pool(range, own.into_inner(), stream),
             Source::Imported(imported) => {
                 imports::release(range, imported.pool, stream.unwrap_or_else(Stream::legacy_default))
             }
@@ -191,17 +192,23 @@ fn release_synchronous(address: u64, context: &Context) -> Outcome<()> {
 }
 
 #[inline(always)]
-fn release_to_pool(range: Range, resource: MemoryPool, stream: Option<Stream>) -> Outcome<()> {
+fn release_to_pool(range: Range, own: Option<MemoryPool>, stream: Option<Stream>) -> Outcome<()> {
     deferred::drain_if_any();
     let stream = stream.unwrap_or_else(Stream::legacy_default);
-    match free_or_leak(range, &resource, &stream)? {
+    let Some(resource) = own.as_ref().or_else(|| stream.pool()) else {
+        return Err(
+            Failure::internal("pooled memory without a pool").leaking(format_args!("memory {:#x}", range.address))
+        );
+    };
+    match free_or_leak(range, resource, &stream)? {
         Attempt::Done => {
             // Each may be the last share of its own: a pool ends before the context does that its memory was freed in.
-            drop(resource);
+            drop(own);
             drop(stream);
             Ok(())
         }
         Attempt::Wait => {
+            let resource = resource.clone();
             deferred::defer(Memory::NAME, range, move || try_release_to_pool(range, &resource, &stream));
             Ok(())
         }
@@ -340,8 +347,11 @@ impl Buffer {
         Buffer(Owned::new(Range { address, bytes }, origin))
     }
 
-    pub(crate) fn pooled(address: u64, bytes: usize, resource: MemoryPool, stream: Stream) -> Buffer {
-        Buffer::new(address, bytes, Source::Pool(resource), Some(stream))
+    /// Of a pool, or of the one that the stream has.
+    #[inline]
+    pub(crate) fn pooled(address: u64, bytes: usize, pool: Option<MemoryPool>, stream: Stream) -> Buffer {
+        let own = pool.map_or_else(OnceLock::new, OnceLock::from);
+        Buffer::new(address, bytes, Source::Pool(own), Some(stream))
     }
 
     /// Another process's memory, of which this is a share.
@@ -456,7 +466,7 @@ impl Buffer {
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(address: u64, bytes: usize, resource: &MemoryPool, stream: &Stream) -> Buffer {
         resource.take_place();
-        Buffer::pooled(address, bytes, resource.clone(), stream.clone())
+        Buffer::pooled(address, bytes, Some(resource.clone()), stream.clone())
     }
 
     /// Its address: the driver's handle.
@@ -526,8 +536,13 @@ impl Buffer {
     /// [`ErrorKind::State`](crate::ErrorKind::State) for memory whose release no stream orders.
     pub fn set_deallocation_stream(&self, stream: &Stream) -> Result<()> {
         match &self.0.parent().source {
-            Source::Pool(resource) => {
-                self.replace_release_stream(resource.bound(stream)?);
+            Source::Pool(own) => {
+                let pool = self.pool_of(own)?;
+                let stream = pool.bound(stream)?;
+                // The stream that it had has the pool, and the next one may have another.
+                pool.take_place();
+                own.get_or_init(|| pool);
+                self.replace_release_stream(stream);
                 Ok(())
             }
             Source::Virtual(memory) if self.deallocation_stream().is_some() => {
@@ -549,10 +564,18 @@ impl Buffer {
     /// The pool that it comes from, if it comes from one.
     pub fn pool(&self) -> Option<MemoryPool> {
         match &self.0.parent().source {
-            Source::Pool(resource) => Some(resource.clone()),
+            Source::Pool(own) => self.pool_of(own).ok(),
             Source::Imported(imported) => Some(imported.pool.clone()),
             _ => None,
         }
+    }
+
+    /// The pool of pooled memory that has `own`, or the one of its stream.
+    fn pool_of(&self, own: &OnceLock<MemoryPool>) -> Outcome<MemoryPool> {
+        let of_stream = || self.deallocation_stream().and_then(|stream| stream.pool().cloned());
+        // Asked again: who replaces the stream has set it before.
+        let pool = own.get().cloned().or_else(of_stream).map(|pool| own.get().cloned().unwrap_or(pool));
+        pool.ok_or_else(|| Failure::internal("pooled memory without a pool"))
     }
 
     /// Whether kernels can use it, as far as its resource says.
@@ -568,7 +591,7 @@ impl Buffer {
     pub fn is_host_accessible(&self) -> bool {
         match &self.0.parent().source {
             Source::Pinned(_) => true,
-            Source::Pool(pool) => pool.is_host_accessible(),
+            Source::Pool(own) => self.pool_of(own).is_ok_and(|pool| pool.is_host_accessible()),
             Source::Imported(imported) => imported.pool.is_host_accessible(),
             Source::Resource(resource) => resource.is_host_accessible(),
             Source::Virtual(memory) => memory.resource.is_host_accessible(),
@@ -579,7 +602,7 @@ impl Buffer {
     /// The device that it is on, as far as its resource says; `None` for host memory.
     pub fn device(&self) -> Option<Device> {
         match &self.0.parent().source {
-            Source::Pool(resource) => resource.device_inner(),
+            Source::Pool(own) => self.pool_of(own).ok().and_then(|pool| pool.device_inner()),
             Source::Imported(imported) => imported.pool.device_inner(),
             Source::Synchronous(context) | Source::Graph(context) => Some(context.device()),
             Source::Resource(resource) => resource.device(),

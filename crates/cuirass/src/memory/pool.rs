@@ -39,7 +39,7 @@ struct Pool {
     owned: Option<Owned<PoolKind>>,
     /// Where it is shared between processes.
     sharing: Option<Sharing>,
-    /// For the releases of its memory, should they have to wait: each has a share of the pool.
+    /// For the releases of memory that has a share of it, should they have to wait.
     places: Places,
 }
 
@@ -376,7 +376,13 @@ impl MemoryPool {
                 }
             }
         }
-        self.before_allocating()?;
+        let is_streams = stream.has_pool(self);
+        if is_streams {
+            stream.take_place();
+        } else {
+            self.take_place();
+        }
+        deferred::before_creating()?;
         let address = match call::alloc_from_pool_async(bytes, self.as_raw(), stream.raw()) {
             Err(failure) if failure.status() == Some(code::OUT_OF_MEMORY) && deferred::pending() > 0 => {
                 // Memory whose release waits may be what is missing.
@@ -387,16 +393,17 @@ impl MemoryPool {
             result => result,
         };
         let address = address.map_err(|failure| self.refuses(failure))?;
-        Ok(Buffer::pooled(address, bytes, self.clone(), stream.clone()))
+        let pool = if is_streams { None } else { Some(self.clone()) };
+        Ok(Buffer::pooled(address, bytes, pool, stream.clone()))
     }
 
+    /// Whether both are shares of one.
     #[inline]
-    fn before_allocating(&self) -> Outcome<()> {
-        self.take_place();
-        deferred::before_creating()
+    pub(crate) fn is_same(&self, other: &MemoryPool) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Before a buffer is made: a place for its release, should that have to wait.
+    /// Before a buffer is made that has a share of it: a place for its release, should that have to wait.
     #[inline]
     pub(super) fn take_place(&self) {
         self.0.places.cover(Arc::strong_count(&self.0) + 1);
@@ -405,7 +412,8 @@ impl MemoryPool {
     /// On a default stream, which is the current context's, or without one the device's primary context's.
     #[cold]
     fn allocate_on_default(&self, bytes: usize, stream: &Stream) -> Outcome<Buffer> {
-        self.before_allocating()?;
+        self.take_place();
+        deferred::before_creating()?;
         let stream = self.bound(stream)?;
         let context = stream.bound_context().unwrap_or(self.context());
         let raw = stream.raw();
@@ -415,7 +423,7 @@ impl MemoryPool {
             |address| call::free_async(address, raw),
         )
         .map_err(|failure| self.refuses(failure))?;
-        Ok(Buffer::pooled(address, bytes, self.clone(), stream))
+        Ok(Buffer::pooled(address, bytes, Some(self.clone()), stream))
     }
 
     /// A stream as it can order a release later: a default stream together with the context whose it is now.
