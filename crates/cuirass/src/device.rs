@@ -9,7 +9,7 @@ use crate::stream::{Stream, StreamKind, StreamOptions};
 use crate::{Outcome, Result};
 use cuirass_call::context as context_call;
 use cuirass_call::device as call;
-use cuirass_call::owner::Owned;
+use cuirass_call::owner::{self, Kind, Owned};
 use cuirass_call::sys::cuda::{CUcontext, CUdevice, CUdevice_attribute};
 use cuirass_fault::lock::Mutex;
 use cuirass_fault::{Failure, Misuse};
@@ -209,7 +209,7 @@ impl Device {
     pub(crate) fn give_spare_streams_back() {
         for slot in SLOTS.get().into_iter().flatten() {
             if let Err(failure) = slot.spare.give_back() {
-                failure.report("giving back the stream that was kept for the next graph builder");
+                owner::report_release(StreamKind::NAME, ", which was kept for the next graph builder", failure);
             }
         }
     }

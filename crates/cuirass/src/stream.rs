@@ -14,7 +14,7 @@ use cuirass_call::context as context_call;
 use cuirass_call::event as event_call;
 use cuirass_call::graph::builder as capture;
 use cuirass_call::later::{Attempt, Places};
-use cuirass_call::owner::{Kind, Opaque, Owned};
+use cuirass_call::owner::{Kind, Opaque, Owned, in_callback};
 use cuirass_call::status::code;
 use cuirass_call::stream as call;
 use cuirass_call::sys::cuda::{CUstream, CUstreamCaptureStatus};
@@ -411,12 +411,22 @@ impl Stream {
 
     /// Gives up the stream of a graph builder, whose context has this number. The next builder gets it where nothing else
     /// has a share of it, so that no memory is freed in its order, and nobody outside cuirass has its handle, so that
-    /// nobody can have changed it or use it still.
+    /// nobody can have changed it or use it still; and where it takes no part in a capture, as it does in another library's
+    /// that it has waited for.
     pub(crate) fn close_for_next(self, context_id: u64) -> Result<()> {
         let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };
         let Origin::Created(owned) = inner.origin else { return Ok(()) };
-        if inner.is_known_outside.into_inner() || driver::is_forked() {
+        // Where no call may be made its release is queued.
+        if inner.is_known_outside.into_inner() || driver::is_forked() || in_callback() {
             return Ok(owned.close()?);
+        }
+        match is_captured(owned.raw()) {
+            Ok(false) => {}
+            Ok(true) => return Ok(owned.close()?),
+            Err(failure) => {
+                let (raw, context) = owned.into_raw();
+                return Err(scope::keep_if_leaked(context, leaking(raw, failure)).raise());
+            }
         }
         let device = owned.parent().device();
         Ok(device.keep_stream(owned, context_id).map_or(Ok(()), Owned::close)?)

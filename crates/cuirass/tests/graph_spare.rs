@@ -4,8 +4,10 @@
 mod graph_support;
 
 use cuirass::graph::{CaptureMode, GraphBuilder};
-use cuirass::testing::Recording;
-use cuirass::{CaptureStatus, Stream};
+use cuirass::testing::{Fault, Recording};
+use cuirass::{CaptureStatus, ErrorKind, Stream};
+use cuirass_call::graph::builder as raw;
+use cuirass_call::owner::CallbackThread;
 use cuirass_testkit as testkit;
 use graph_support::*;
 
@@ -129,6 +131,135 @@ fn a_spoilt_capture_gives_its_stream_back() {
     builder.close().unwrap();
     assert_eq!(streams(&recording), (0, 1));
     assert_eq!(census(), before);
+}
+
+/// Another library's capture takes in whoever waits for an event in it, without a handle from anybody.
+#[test]
+fn a_stream_in_another_librarys_capture_is_not_handed_on() {
+    let _alone = testkit::alone();
+    let before = census_in_a_context();
+    for mode in 0..3 {
+        let theirs = stream();
+        raw::stream_begin_capture(theirs.as_raw(), cuirass::raw::CUstreamCaptureMode(mode)).unwrap();
+        let event = device().create_event(&cuirass::EventOptions::default()).unwrap();
+        let builder = ended();
+        theirs.record(&event).unwrap();
+        builder.stream().wait(&event).unwrap();
+        assert_eq!(builder.stream().capture_status().unwrap(), CaptureStatus::Active);
+        let error = builder.close().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::State);
+        assert!(error.to_string().contains("is destroyed once the capture has ended"), "{error}");
+        let next = device().create_graph_builder().unwrap();
+        assert_eq!(next.stream().capture_status().unwrap(), CaptureStatus::None);
+        next.begin_building(CaptureMode::Relaxed).unwrap();
+        next.end_building().unwrap();
+        next.close().unwrap();
+        // Its branch was not joined, which only whoever captures can do.
+        let end = raw::stream_end_capture(theirs.as_raw());
+        match end {
+            Ok(graph) => cuirass_call::graph::definition::destroy(graph).unwrap(),
+            Err(failure) => drop(failure.raise()),
+        }
+        assert_eq!(cuirass::drain(), 0);
+    }
+    assert_eq!(census(), before);
+}
+
+/// The error is about the stream of whoever closes, and not about that of a builder that was closed before.
+#[test]
+fn who_closes_a_builder_answers_for_its_stream_alone() {
+    let alone = testkit::alone();
+    for call in ["cuStreamIsCapturing", "cuStreamDestroy_v2"] {
+        let (one, two) = (ended(), ended());
+        let (kept, closed) = (format!("{:?}", one.stream()), format!("{:?}", two.stream()));
+        let handle = |shown: &str| shown.trim_start_matches("Stream(").trim_end_matches(')').to_owned();
+        let (kept, closed) = (handle(&kept), handle(&closed));
+        one.close().unwrap();
+        let fault = Fault::in_call(call).inject().unwrap();
+        let error = two.close().unwrap_err().to_string();
+        drop(fault);
+        assert!(error.contains(&closed) && !error.contains(&kept), "{error}");
+        assert_eq!(cuirass::drain(), 0);
+        assert_eq!(alone.reports(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn nothing_is_asked_where_no_call_may_be_made() {
+    let _alone = testkit::alone();
+    device().release_primary_context().unwrap();
+    let before = census();
+    let (kept, closed) = (ended(), ended());
+    kept.close().unwrap();
+    let recording = Recording::start();
+    {
+        let _callback = CallbackThread::enter();
+        closed.close().unwrap();
+        device().release_primary_context().unwrap();
+    }
+    assert_eq!(recording.take(), []);
+    drop(recording);
+    cuirass::drain();
+    assert!(!device().has_primary_context());
+    assert_eq!(census(), before);
+}
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+/// In a process of its own, which has no other threads.
+#[test]
+fn a_forked_child_gives_up_what_the_parent_keeps() {
+    const NAME: &str = "a_forked_child_gives_up_what_the_parent_keeps";
+    if case().is_none() {
+        return in_fresh_process(NAME, "forks");
+    }
+    let alone = testkit::alone();
+    let (kept, late) = (ended(), ended());
+    kept.close().unwrap();
+    let device = device();
+    // SAFETY: [test] the child makes no driver call, and ends here.
+    let child = unsafe { fork() };
+    if child == 0 {
+        let closed = [late.close(), device.release_primary_context(), device.release_primary_context()];
+        let well = closed.iter().all(Result::is_ok) && cuirass::drain() == 0 && alone.reports().is_empty();
+        // SAFETY: [test] ends the child.
+        unsafe { _exit(i32::from(!well)) }
+    }
+    let mut status = 0;
+    // SAFETY: [test] a place of our own for the child's end.
+    assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "what the child gave up failed, or was reported");
+    late.close().unwrap();
+    device.release_primary_context().unwrap();
+}
+
+/// As any release: the driver that shuts down is an answer, what else fails is a release's report.
+#[test]
+fn what_giving_it_back_meets_is_a_releases_failure() {
+    let alone = testkit::alone();
+    // A stream that could not be asked about is leaked.
+    for call in ["cuCtxGetId", "cuStreamIsCapturing", "cuStreamDestroy_v2"] {
+        ended().close().unwrap();
+        let fault = Fault::in_call(call).status(4).inject().unwrap();
+        cuirass::drain();
+        assert_eq!(fault.count(), 1, "{call}");
+        assert_eq!(alone.reports(), Vec::<String>::new(), "{call}");
+        drop(fault);
+        ended().close().unwrap();
+        let fault = Fault::in_call(call).status(1).inject().unwrap();
+        cuirass::drain();
+        drop(fault);
+        let reports = alone.reports();
+        assert_eq!(reports.len(), 1, "{call}: {reports:?}");
+        assert!(
+            reports[0].contains("while releasing a stream, which was kept for the next graph builder"),
+            "{reports:?}"
+        );
+    }
 }
 
 #[test]

@@ -5,10 +5,11 @@
 //! on it, so that the next builder has it to itself as if it were new.
 
 use crate::Outcome;
-use crate::context::Context;
+use crate::context::{Context, scope};
+use crate::driver;
 use crate::stream::StreamKind;
 use cuirass_call::context as call;
-use cuirass_call::owner::Owned;
+use cuirass_call::owner::{Owned, in_callback};
 use cuirass_call::status::code;
 use cuirass_fault::lock::Mutex;
 
@@ -38,14 +39,24 @@ impl Spare {
         None
     }
 
-    /// Keeps a stream, of the context with this number. One that was kept before is returned, to be given back.
+    /// Keeps a stream, of the context with this number. Where one is kept already this one is returned, to be given back: what
+    /// the driver answers to that is about the stream of him who closes, and the other's context may be gone.
     pub(crate) fn keep(&self, stream: Owned<StreamKind>, id: u64) -> Option<Owned<StreamKind>> {
-        self.0.lock().replace(Kept { stream, made_in: id }).map(|before| before.stream)
+        let mut kept = self.0.lock();
+        if kept.is_some() {
+            return Some(stream);
+        }
+        *kept = Some(Kept { stream, made_in: id });
+        None
     }
 
     /// Destroys the stream that is kept, where there is one.
     pub(crate) fn give_back(&self) -> Outcome<()> {
         let Some(Kept { stream, made_in }) = self.0.lock().take() else { return Ok(()) };
+        if driver::is_forked() || in_callback() {
+            // Nothing is asked here: in a child it is the parent's, in a callback its release is only queued.
+            return stream.close();
+        }
         match call::ctx_get_id(stream.parent().as_raw()) {
             Ok(id) if id == made_in => stream.close(),
             Ok(_another) => {
@@ -58,8 +69,9 @@ impl Spare {
                 Ok(())
             }
             Err(failure) => {
-                let (raw, _context) = stream.into_raw();
-                Err(failure.leaking(format_args!("stream {raw:p}, which was kept for the next graph builder")))
+                let (raw, context) = stream.into_raw();
+                let what = format_args!("stream {raw:p}, which was kept for the next graph builder,");
+                Err(scope::keep_if_leaked(context, failure.leaking(what)))
             }
         }
     }
