@@ -411,8 +411,8 @@ impl Stream {
 
     /// Gives up the stream of a graph builder, whose context has this number. The next builder gets it where nothing else
     /// has a share of it, so that no memory is freed in its order, and nobody outside cuirass has its handle, so that
-    /// nobody can have changed it or use it still; and where it takes no part in a capture, as it does in another library's
-    /// that it has waited for.
+    /// nobody can have changed it or use it still; where it takes no part in a capture, as it does in another library's that
+    /// it has waited for; and where all its work is done, which the next one's would wait for.
     pub(crate) fn close_for_next(self, context_id: u64) -> Result<()> {
         let Some(inner) = Arc::into_inner(self.0) else { return Ok(()) };
         let Origin::Created(owned) = inner.origin else { return Ok(()) };
@@ -426,6 +426,17 @@ impl Stream {
             Err(failure) => {
                 let (raw, context) = owned.into_raw();
                 return Err(scope::keep_if_leaked(context, leaking(raw, failure)).raise());
+            }
+        }
+        match relaxed_scope::relaxed(|| call::query(owned.raw())) {
+            Ok(true) => {}
+            Ok(false) => return Ok(owned.close()?),
+            Err(failure) => {
+                return Err(match owned.close() {
+                    Ok(()) => failure,
+                    Err(closing) => closing.attach_to(failure, "the stream was not given back"),
+                }
+                .raise());
             }
         }
         let device = owned.parent().device();

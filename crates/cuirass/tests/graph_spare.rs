@@ -165,11 +165,46 @@ fn a_stream_in_another_librarys_capture_is_not_handed_on() {
     assert_eq!(census(), before);
 }
 
+/// What is on it still would come before the next one's, which might never end.
+#[test]
+fn a_stream_with_work_left_is_not_handed_on() {
+    let _alone = testkit::alone();
+    let before = census_in_a_context();
+    for when in ["before", "after"] {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let builder = device().create_graph_builder().unwrap();
+        let work = |builder: &GraphBuilder| {
+            builder.stream().launch_host_function(move || assert!(wait.recv().is_ok())).unwrap();
+        };
+        let mut work = Some(work);
+        if when == "before" {
+            work.take().unwrap()(&builder);
+        }
+        builder.begin_building(CaptureMode::Relaxed).unwrap();
+        builder.end_building().unwrap();
+        if let Some(work) = work {
+            work(&builder);
+        }
+        // Another capture on this thread is left alone.
+        let other = stream();
+        raw::stream_begin_capture(other.as_raw(), cuirass::raw::CUstreamCaptureMode(0)).unwrap();
+        builder.close().unwrap();
+        let graph = raw::stream_end_capture(other.as_raw()).unwrap();
+        cuirass_call::graph::definition::destroy(graph).unwrap();
+        let next = device().create_graph_builder().unwrap();
+        next.stream().synchronize().unwrap();
+        go.send(()).unwrap();
+        next.close().unwrap();
+        device().context().unwrap().synchronize().unwrap();
+    }
+    assert_eq!(census(), before);
+}
+
 /// The error is about the stream of whoever closes, and not about that of a builder that was closed before.
 #[test]
 fn who_closes_a_builder_answers_for_its_stream_alone() {
     let alone = testkit::alone();
-    for call in ["cuStreamIsCapturing", "cuStreamDestroy_v2"] {
+    for call in ["cuStreamIsCapturing", "cuStreamQuery", "cuStreamDestroy_v2"] {
         let (one, two) = (ended(), ended());
         let (kept, closed) = (format!("{:?}", one.stream()), format!("{:?}", two.stream()));
         let handle = |shown: &str| shown.trim_start_matches("Stream(").trim_end_matches(')').to_owned();
