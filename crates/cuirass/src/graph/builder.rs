@@ -66,8 +66,8 @@ pub(crate) enum Phase {
 
 impl Device {
     /// A graph builder with a stream of its own, in the device's primary context: that of the last builder that was closed
-    /// after a good capture, where nobody else has a share of it or was given its handle, or else a new one
-    /// (`cuStreamCreateWithPriority`).
+    /// after a good capture, where nobody else has a share of it or was given its handle, no capture goes on there and no
+    /// work was left on it, or else a new one (`cuStreamCreateWithPriority`).
     ///
     /// # Errors
     /// What the driver answers.
