@@ -137,10 +137,13 @@ pub struct Places(AtomicUsize);
 impl Places {
     /// So many are taken together at least.
     const BATCH: usize = 64;
+    /// So many threads may find at once that there are enough, each for one more.
+    const AT_ONCE: usize = 32;
 
     /// Takes more where there are not as many. As [`Slot::take`], but before [`is_there_room`] is asked.
     #[inline]
     pub fn cover(&self, count: usize) {
+        let count = count.saturating_add(Self::AT_ONCE);
         if count > self.0.load(Ordering::Relaxed) {
             self.take(count);
         }
@@ -184,11 +187,9 @@ mod tests {
     #[test]
     fn places_are_taken_many_at_a_time_and_given_up_together() {
         let places = Places::default();
-        places.cover(0);
-        assert_eq!(places.0.load(Ordering::Relaxed), 0);
         places.cover(1);
         let first = places.0.load(Ordering::Relaxed);
-        places.cover(first);
+        places.cover(first - Places::AT_ONCE);
         assert_eq!(places.0.load(Ordering::Relaxed), first);
         places.cover(first + 1000);
         assert!(places.0.load(Ordering::Relaxed) >= first + 1000);
