@@ -5,6 +5,8 @@ use cuirass::memory::{DeviceMemoryResource, DeviceMemoryResourceOptions, PinnedM
 use cuirass::testing::Recording;
 use cuirass::{Buffer, Context, Device, ErrorKind, MemoryResource, Stream, StreamOptions};
 use cuirass_testkit as testkit;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn device() -> Device {
     Device::new(0).unwrap()
@@ -170,4 +172,85 @@ fn threads_change_streams_while_others_ask_for_the_pool() {
     }
     drop((others, streams, host, own));
     assert_eq!(census(), before);
+}
+
+/// Streams that have no pool: a fresh one, another library's and the default ones.
+fn streams_without_a_pool(fresh: &Stream) -> [Stream; 4] {
+    // SAFETY: [test] the stream is kept as long.
+    #[allow(unsafe_code)]
+    let foreign = unsafe { Stream::borrow_raw(fresh.as_raw(), None) };
+    [fresh.clone(), foreign, Stream::legacy_default(), Stream::per_thread_default()]
+}
+
+#[test]
+fn memory_names_its_pool_while_it_comes_to_a_stream_that_has_none() {
+    let _alone = testkit::alone();
+    let (default, host) = (default_pool(), host_pool());
+    let before = census();
+    for of_host in [false, true] {
+        let pool: &dyn MemoryResource = match (of_host, &host) {
+            (false, _) => &default,
+            (true, Some(host)) => host,
+            (true, None) => continue,
+        };
+        let fresh = stream();
+        for target in streams_without_a_pool(&fresh) {
+            for _ in 0..500 {
+                let buffer = pool.allocate(64, &stream()).unwrap();
+                let started = Barrier::new(3);
+                std::thread::scope(|scope| {
+                    for _ in 0..2 {
+                        scope.spawn(|| {
+                            started.wait();
+                            buffer.set_deallocation_stream(&target).unwrap();
+                        });
+                    }
+                    started.wait();
+                    for _ in 0..20 {
+                        assert!(buffer.pool().is_some());
+                        assert_eq!(buffer.is_host_accessible(), of_host);
+                        assert_eq!(buffer.device(), (!of_host).then(device));
+                    }
+                });
+            }
+        }
+    }
+    assert_eq!(census(), before);
+}
+
+#[test]
+fn memory_whose_stream_two_threads_change_goes_back_on_the_one_that_it_names() {
+    let _alone = testkit::alone();
+    let default = default_pool();
+    let streams = [stream(), stream()];
+    let recording = Recording::start();
+    for _ in 0..1000 {
+        let buffer = default.allocate(64, &streams[0]).unwrap();
+        let changing = AtomicUsize::new(2);
+        std::thread::scope(|scope| {
+            for (target, other) in [(&streams[0], &streams[1]), (&streams[1], &streams[0])] {
+                let (changing, buffer) = (&changing, &buffer);
+                scope.spawn(move || {
+                    for stream in [target, other, target, other, target] {
+                        buffer.set_deallocation_stream(stream).unwrap();
+                    }
+                    changing.fetch_sub(1, Ordering::Release);
+                });
+            }
+            // Whoever asks makes the others wait.
+            for _ in 0..1_000_000 {
+                if changing.load(Ordering::Acquire) == 0 {
+                    break;
+                }
+                buffer.deallocation_stream().unwrap();
+            }
+        });
+        // The other one than that which orders the release now.
+        let now = buffer.deallocation_stream().unwrap();
+        let other = streams.iter().find(|stream| **stream != now).unwrap();
+        let address = buffer.as_raw();
+        recording.take();
+        buffer.close_on(other).unwrap();
+        assert_eq!(freed_on(&recording), [(address, other.as_raw().addr() as u64)]);
+    }
 }

@@ -524,9 +524,12 @@ impl Buffer {
 
     fn replace_release_stream(&self, stream: Stream) {
         let origin = self.0.parent();
+        let mut release_stream = origin.release_stream.lock();
+        // Under the lock: threads that replace it at once leave the handle of the stream that stays.
         origin.release_handle.store(stream.raw().addr(), Ordering::Release);
+        let replaced = release_stream.replace(stream);
         // The one before is let go after the lock: it may be the last share of its stream.
-        let replaced = origin.release_stream.lock().replace(stream);
+        drop(release_stream);
         drop(replaced);
     }
 
@@ -572,9 +575,12 @@ impl Buffer {
 
     /// The pool of pooled memory that has `own`, or the one of its stream.
     fn pool_of(&self, own: &OnceLock<MemoryPool>) -> Outcome<MemoryPool> {
-        let of_stream = || self.deallocation_stream().and_then(|stream| stream.pool().cloned());
-        // Asked again: who replaces the stream has set it before.
-        let pool = own.get().cloned().or_else(of_stream).map(|pool| own.get().cloned().unwrap_or(pool));
+        let asked_of_stream = || {
+            let of_stream = self.deallocation_stream().and_then(|stream| stream.pool().cloned());
+            // Asked again: who replaces the stream, perhaps by one without a pool, has set it before.
+            own.get().cloned().or(of_stream)
+        };
+        let pool = own.get().cloned().or_else(asked_of_stream);
         pool.ok_or_else(|| Failure::internal("pooled memory without a pool"))
     }
 
