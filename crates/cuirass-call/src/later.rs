@@ -136,9 +136,9 @@ pub struct Places(AtomicUsize);
 
 impl Places {
     /// So many are taken together at least.
-    const BATCH: usize = 64;
+    const BATCH: usize = 32;
     /// So many threads may find at once that there are enough, each for one more.
-    const AT_ONCE: usize = 32;
+    const AT_ONCE: usize = 8;
 
     /// Takes more where there are not as many. As [`Slot::take`], but before [`is_there_room`] is asked.
     #[inline]
