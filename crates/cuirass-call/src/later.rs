@@ -159,7 +159,10 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        LIVE.fetch_sub(*self.0.get_mut(), Ordering::Relaxed);
+        let taken = *self.0.get_mut();
+        if taken != 0 {
+            LIVE.fetch_sub(taken, Ordering::Relaxed);
+        }
     }
 }
 
