@@ -7,7 +7,7 @@
 use cuirass_fault::Failure;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// What an attempt came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl Drop for Slot {
 /// Places in the queue for the releases of what belongs to one thing, which knows by other means how many these are: taken
 /// many at a time, so that each costs nothing.
 #[derive(Default)]
-pub struct Places(AtomicUsize);
+pub struct Places(AtomicU32);
 
 impl Places {
     /// So many are taken together at least.
@@ -144,22 +144,26 @@ impl Places {
     #[inline]
     pub fn cover(&self, count: usize) {
         let count = count.saturating_add(Self::AT_ONCE);
-        if count > self.0.load(Ordering::Relaxed) {
+        if count > self.0.load(Ordering::Relaxed) as usize {
             self.take(count);
         }
     }
 
     #[cold]
     fn take(&self, count: usize) {
-        let more = count.saturating_sub(self.0.load(Ordering::Relaxed)) + Self::BATCH;
-        self.0.fetch_add(more, Ordering::Relaxed);
-        LIVE.fetch_add(more, Ordering::Relaxed);
+        let more = count.saturating_sub(self.0.load(Ordering::Relaxed) as usize) + Self::BATCH;
+        // There is no memory for as many handles as do not fit.
+        if let Ok(more) = u32::try_from(more) {
+            self.0.fetch_add(more, Ordering::Relaxed);
+            LIVE.fetch_add(more as usize, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Places {
+    #[inline]
     fn drop(&mut self) {
-        let taken = *self.0.get_mut();
+        let taken = *self.0.get_mut() as usize;
         if taken != 0 {
             LIVE.fetch_sub(taken, Ordering::Relaxed);
         }
@@ -190,15 +194,14 @@ mod tests {
     #[test]
     fn places_are_taken_many_at_a_time_and_given_up_together() {
         let places = Places::default();
+        let taken = || places.0.load(Ordering::Relaxed) as usize;
         places.cover(1);
-        let first = places.0.load(Ordering::Relaxed);
+        let first = taken();
         places.cover(first - Places::AT_ONCE);
-        assert_eq!(places.0.load(Ordering::Relaxed), first);
+        assert_eq!(taken(), first);
         places.cover(first + 1000);
-        assert!(places.0.load(Ordering::Relaxed) >= first + 1000);
-        let live = LIVE.load(Ordering::Relaxed);
-        let taken = places.0.load(Ordering::Relaxed);
-        assert!(live >= taken);
+        assert!(taken() >= first + 1000);
+        assert!(LIVE.load(Ordering::Relaxed) >= taken());
     }
 
     #[test]

@@ -4,28 +4,29 @@
 use crate::memory::{Buffer, Held};
 use crate::module::Kernel;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How many things a stream knows.
 pub(crate) const FEW: usize = 8;
 
 /// Counts the changes of the register of captures. What a stream knows is true as long as there was none: the capture
 /// goes on, and holds these things.
-static GENERATION: AtomicU64 = AtomicU64::new(1);
+static GENERATION: AtomicU64 = AtomicU64::new(2);
+
+/// In what a stream notes of it: the capture is a relaxed one. The count itself is even.
+const RELAXED: u64 = 1;
 
 /// The register of captures has changed. Called with the register locked, so that nobody else writes.
 pub(crate) fn changed() {
-    GENERATION.store(GENERATION.load(Ordering::Relaxed) + 1, Ordering::Release);
+    GENERATION.store(GENERATION.load(Ordering::Relaxed) + 2, Ordering::Release);
 }
 
 /// The last few things that the capture which a stream takes part in holds: kernels by their handles, memory by the
 /// addresses of its shares.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// When that was true; 0 for never.
+    /// When that was true, and whether the capture is a relaxed one; 0 for never.
     generation: AtomicU64,
-    /// Whether the capture is a relaxed one.
-    is_relaxed: AtomicBool,
     recent: [AtomicUsize; FEW],
 }
 
@@ -33,13 +34,13 @@ impl Known {
     /// Whether the stream takes part in a capture, as far as it knows.
     #[inline]
     pub(crate) fn is_true(&self) -> bool {
-        self.generation.load(Ordering::Acquire) == GENERATION.load(Ordering::Acquire)
+        self.generation.load(Ordering::Acquire) & !RELAXED == GENERATION.load(Ordering::Acquire)
     }
 
     /// Whether that capture is a relaxed one, as far as the stream knows.
     #[inline]
     pub(crate) fn is_relaxed(&self) -> bool {
-        self.is_true() && self.is_relaxed.load(Ordering::Acquire) && self.is_true()
+        self.generation.load(Ordering::Acquire) == GENERATION.load(Ordering::Acquire) | RELAXED
     }
 
     #[inline]
@@ -60,11 +61,11 @@ impl Known {
     /// What it knows from now on. Called with the register locked.
     pub(crate) fn learn(&self, recent: [usize; FEW], is_relaxed: bool) {
         self.generation.store(0, Ordering::Release);
-        self.is_relaxed.store(is_relaxed, Ordering::Release);
         for (place, address) in self.recent.iter().zip(recent) {
             place.store(address, Ordering::Release);
         }
-        self.generation.store(GENERATION.load(Ordering::Relaxed), Ordering::Release);
+        let relaxed = if is_relaxed { RELAXED } else { 0 };
+        self.generation.store(GENERATION.load(Ordering::Relaxed) | relaxed, Ordering::Release);
     }
 }
 
