@@ -86,11 +86,14 @@ def table_of_turns(runs, most):
             continue
         cells = [f"{len(turns)} ({len({number for number, _ in turns})})"]
         for who in shown:
-            values = [turn[who] - turn["c"] * (who != "c") for _, turn in turns if who in turn and "c" in turn]
-            if who in ("cuirass", "least"):
-                values = [value - turn["lambda"] for value, (_, turn) in zip(values, turns, strict=False)]
+            # Over the floor where the case has one; Python's less the empty call of the same turn.
+            values = [
+                turn[who] - turn.get("c", 0) * (who != "c") - turn["lambda"] * (who in ("cuirass", "least"))
+                for _, turn in turns
+                if who in turn
+            ]
             bound = {"cuirass": f" ({python})", "cuirass-rs": f" ({rust})"}.get(who, "")
-            sign = "+" if who != "c" else ""
+            sign = "+" if who != "c" and "c" in turns[0][1] else ""
             cells.append(f"{statistics.median(values):{sign}.0f}{bound}" if values else "")
         print(f"| {name} | {' | '.join(cells)} |")
 

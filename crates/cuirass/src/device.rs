@@ -194,8 +194,8 @@ impl Device {
     }
 
     /// The stream that is kept for the next graph builder, of the primary context, whose number this is.
-    pub(crate) fn spare_stream(self, context: &Context, id: u64) -> Option<Owned<StreamKind>> {
-        self.0.spare.take(context, id)
+    pub(crate) fn spare_stream(self, id: u64) -> Option<Owned<StreamKind>> {
+        self.0.spare.take(id)
     }
 
     /// Keeps a stream for the next graph builder where it is one of the primary context while that is retained. What is not

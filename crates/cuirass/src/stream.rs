@@ -35,8 +35,8 @@ struct Inner {
     known: Known,
     /// Whether anybody outside cuirass has been given the handle.
     is_known_outside: AtomicBool,
-    /// A pool of the driver's own that memory was allocated from in the stream's order: such memory has a share of the
-    /// stream, and needs none of the pool.
+    /// A pool that is not destroyed here and that memory was allocated from in the stream's order: such memory has a share
+    /// of the stream, and needs none of the pool.
     pool: OnceLock<MemoryPool>,
     /// For the releases of that memory, should they have to wait.
     places: Places,
@@ -232,14 +232,14 @@ impl Stream {
         self.0.raw.0
     }
 
-    /// The pool of the driver's own that it has a share of.
+    /// The pool that it has a share of.
     #[inline]
     pub(crate) fn pool(&self) -> Option<&MemoryPool> {
         self.0.pool.get()
     }
 
-    /// Whether it has a share of a pool, which memory needs that is allocated from it in the stream's order: of the first of
-    /// the driver's own pools that it is asked about, where that keeps no context alive that the stream does not.
+    /// Whether it has a share of a pool, which memory needs that is allocated from it in the stream's order: of the first that
+    /// it is asked about and that is not destroyed here, where that keeps no context alive that the stream does not.
     #[inline]
     pub(crate) fn has_pool(&self, pool: &MemoryPool) -> bool {
         match self.pool() {

@@ -76,7 +76,7 @@ impl Device {
         let context = self.primary()?;
         // Asked before a stream is made, so that nothing has to be undone.
         let id = context_call::ctx_get_id(context.raw())?;
-        let stream = match self.spare_stream(&context, id) {
+        let stream = match self.spare_stream(id) {
             Some(kept) => Stream::owning(kept),
             None => Stream::create_in(context.clone(), &StreamOptions::default())?,
         };

@@ -5,7 +5,7 @@
 //! on it, so that the next builder has it to itself as if it were new.
 
 use crate::Outcome;
-use crate::context::{Context, scope};
+use crate::context::scope;
 use crate::driver;
 use crate::stream::StreamKind;
 use cuirass_call::context as call;
@@ -28,14 +28,13 @@ impl Spare {
         Spare(Mutex::new(None))
     }
 
-    /// The stream that is kept, if it is one of this very context.
-    pub(crate) fn take(&self, context: &Context, id: u64) -> Option<Owned<StreamKind>> {
+    /// The stream that is kept, if it is of the context with this number.
+    pub(crate) fn take(&self, id: u64) -> Option<Owned<StreamKind>> {
         let Kept { stream, made_in } = self.0.lock().take()?;
-        if made_in == id && stream.parent() == context {
+        if made_in == id {
             return Some(stream);
         }
-        // It went with the context as that was.
-        drop(stream.into_raw());
+        gone_with_its_context(stream);
         None
     }
 
@@ -60,12 +59,12 @@ impl Spare {
         match call::ctx_get_id(stream.parent().as_raw()) {
             Ok(id) if id == made_in => stream.close(),
             Ok(_another) => {
-                drop(stream.into_raw());
+                gone_with_its_context(stream);
                 Ok(())
             }
             Err(failure) if failure.status() == Some(code::CONTEXT_IS_DESTROYED) => {
                 failure.answered();
-                drop(stream.into_raw());
+                gone_with_its_context(stream);
                 Ok(())
             }
             Err(failure) => {
@@ -75,4 +74,9 @@ impl Spare {
             }
         }
     }
+}
+
+/// Lets go of a stream without a call: the driver is not asked about one whose context was reset.
+fn gone_with_its_context(stream: Owned<StreamKind>) {
+    drop(stream.into_raw());
 }

@@ -540,7 +540,7 @@ impl Buffer {
     pub fn set_deallocation_stream(&self, stream: &Stream) -> Result<()> {
         match &self.0.parent().source {
             Source::Pool(own) => {
-                let pool = self.pool_of(own)?;
+                let pool = self.pool_of(own).ok_or_else(|| Failure::internal("pooled memory without a pool"))?;
                 let stream = pool.bound(stream)?;
                 // The stream that it had has the pool, and the next one may have another.
                 pool.take_place();
@@ -567,21 +567,20 @@ impl Buffer {
     /// The pool that it comes from, if it comes from one.
     pub fn pool(&self) -> Option<MemoryPool> {
         match &self.0.parent().source {
-            Source::Pool(own) => self.pool_of(own).ok(),
+            Source::Pool(own) => self.pool_of(own),
             Source::Imported(imported) => Some(imported.pool.clone()),
             _ => None,
         }
     }
 
     /// The pool of pooled memory that has `own`, or the one of its stream.
-    fn pool_of(&self, own: &OnceLock<MemoryPool>) -> Outcome<MemoryPool> {
+    fn pool_of(&self, own: &OnceLock<MemoryPool>) -> Option<MemoryPool> {
         let asked_of_stream = || {
             let of_stream = self.deallocation_stream().and_then(|stream| stream.pool().cloned());
             // Asked again: who replaces the stream, perhaps by one without a pool, has set it before.
             own.get().cloned().or(of_stream)
         };
-        let pool = own.get().cloned().or_else(asked_of_stream);
-        pool.ok_or_else(|| Failure::internal("pooled memory without a pool"))
+        own.get().cloned().or_else(asked_of_stream)
     }
 
     /// Whether kernels can use it, as far as its resource says.
@@ -597,7 +596,7 @@ impl Buffer {
     pub fn is_host_accessible(&self) -> bool {
         match &self.0.parent().source {
             Source::Pinned(_) => true,
-            Source::Pool(own) => self.pool_of(own).is_ok_and(|pool| pool.is_host_accessible()),
+            Source::Pool(own) => self.pool_of(own).is_some_and(|pool| pool.is_host_accessible()),
             Source::Imported(imported) => imported.pool.is_host_accessible(),
             Source::Resource(resource) => resource.is_host_accessible(),
             Source::Virtual(memory) => memory.resource.is_host_accessible(),
@@ -608,7 +607,7 @@ impl Buffer {
     /// The device that it is on, as far as its resource says; `None` for host memory.
     pub fn device(&self) -> Option<Device> {
         match &self.0.parent().source {
-            Source::Pool(own) => self.pool_of(own).ok().and_then(|pool| pool.device_inner()),
+            Source::Pool(own) => self.pool_of(own).and_then(|pool| pool.device_inner()),
             Source::Imported(imported) => imported.pool.device_inner(),
             Source::Synchronous(context) | Source::Graph(context) => Some(context.device()),
             Source::Resource(resource) => resource.device(),

@@ -181,15 +181,7 @@ impl DeviceMemoryResource {
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(raw: CUmemoryPool, device: Device) -> Result<DeviceMemoryResource> {
         let context = device.context()?;
-        let pool = Pool {
-            raw: Opaque(raw),
-            context,
-            memory: PooledMemory::Device(device),
-            owned: None,
-            sharing: None,
-            places: Places::default(),
-        };
-        Ok(DeviceMemoryResource(MemoryPool(Arc::new(pool))))
+        Ok(DeviceMemoryResource(MemoryPool::of(raw, context, PooledMemory::Device(device), None, None)))
     }
 
     /// Gives up this share. If no other share and no buffer is left, a pool of its own is destroyed, and the
@@ -203,6 +195,17 @@ impl DeviceMemoryResource {
 }
 
 impl MemoryPool {
+    fn of(
+        raw: CUmemoryPool,
+        context: Context,
+        memory: PooledMemory,
+        owned: Option<Owned<PoolKind>>,
+        sharing: Option<Sharing>,
+    ) -> MemoryPool {
+        let (raw, places) = (Opaque(raw), Places::default());
+        MemoryPool(Arc::new(Pool { raw, context, memory, owned, sharing, places }))
+    }
+
     /// A pool of the driver's own. Where its release threshold is 0, as the driver makes it, it is raised so that freed
     /// memory is kept for reuse instead of going back to the system at every synchronisation. This disturbs no
     /// capture on any thread.
@@ -215,14 +218,7 @@ impl MemoryPool {
                 Ok(())
             }
         })?;
-        Ok(MemoryPool(Arc::new(Pool {
-            raw: Opaque(raw),
-            context,
-            memory,
-            owned: None,
-            sharing: None,
-            places: Places::default(),
-        })))
+        Ok(MemoryPool::of(raw, context, memory, None, None))
     }
 
     /// `cuMemPoolCreate`: a pool of its own.
@@ -258,7 +254,7 @@ impl MemoryPool {
         let raw = call::create(&properties)?;
         let owned = Some(Owned::new(raw, Ownership { peers: Peers::default(), imported: false }));
         let sharing = ipc_enabled.then(Sharing::exported);
-        Ok(MemoryPool(Arc::new(Pool { raw: Opaque(raw), context, memory, owned, sharing, places: Places::default() })))
+        Ok(MemoryPool::of(raw, context, memory, owned, sharing))
     }
 
     /// A share of another process's pool.
@@ -270,14 +266,7 @@ impl MemoryPool {
         sharing: Sharing,
     ) -> MemoryPool {
         let owned = Some(Owned::new(raw, Ownership { peers, imported: true }));
-        MemoryPool(Arc::new(Pool {
-            raw: Opaque(raw),
-            context,
-            memory,
-            owned,
-            sharing: Some(sharing),
-            places: Places::default(),
-        }))
+        MemoryPool::of(raw, context, memory, owned, Some(sharing))
     }
 
     pub(super) fn sharing(&self) -> Option<&Sharing> {
